@@ -1,0 +1,74 @@
+// CPU kernels of mmturbox::points_in_boxes_{part,all}.
+#include "../common/points_in_boxes.h"
+#include "../common/stable.h"
+
+namespace mmturbox {
+namespace {
+
+// first[m] = index of the first box that holds point m, or -1.
+template <typename T>
+void first_box(const T* points, const T* boxes, int64_t num_points,
+               int64_t num_boxes, int32_t* first) {
+  torch::stable::parallel_for(
+      0, num_points, 1024, [&](int64_t begin, int64_t end) {
+        for (int64_t m = begin; m < end; ++m) {
+          first[m] = -1;
+          for (int64_t t = 0; t < num_boxes; ++t) {
+            if (point_in_box(points + m * 3, boxes + t * 7)) {
+              first[m] = static_cast<int32_t>(t);
+              break;
+            }
+          }
+        }
+      });
+}
+
+// inside[m * num_boxes + t] = 1 where box t holds point m.
+template <typename T>
+void every_box(const T* points, const T* boxes, int64_t num_points,
+               int64_t num_boxes, int32_t* inside) {
+  torch::stable::parallel_for(
+      0, num_points, 1024, [&](int64_t begin, int64_t end) {
+        for (int64_t m = begin; m < end; ++m)
+          for (int64_t t = 0; t < num_boxes; ++t)
+            inside[m * num_boxes + t] =
+                point_in_box(points + m * 3, boxes + t * 7);
+      });
+}
+
+Tensor points_in_boxes_part(const Tensor& points_in, const Tensor& boxes_in) {
+  Tensor points = torch::stable::contiguous(points_in);
+  Tensor boxes = torch::stable::contiguous(boxes_in);
+  const int64_t B = points.size(0), M = points.size(1), N = boxes.size(1);
+  Tensor out = torch::stable::new_empty(points, {B, M}, ScalarType::Int);
+  MMTURBOX_DISPATCH_FLOAT(points.scalar_type(), "points_in_boxes_part", {
+    for (int64_t b = 0; b < B; ++b)
+      first_box<scalar_t>(points.const_data_ptr<scalar_t>() + b * M * 3,
+                          boxes.const_data_ptr<scalar_t>() + b * N * 7, M, N,
+                          out.mutable_data_ptr<int32_t>() + b * M);
+  });
+  return out;
+}
+
+Tensor points_in_boxes_all(const Tensor& points_in, const Tensor& boxes_in) {
+  Tensor points = torch::stable::contiguous(points_in);
+  Tensor boxes = torch::stable::contiguous(boxes_in);
+  const int64_t B = points.size(0), M = points.size(1), N = boxes.size(1);
+  Tensor out = torch::stable::new_empty(points, {B, M, N}, ScalarType::Int);
+  MMTURBOX_DISPATCH_FLOAT(points.scalar_type(), "points_in_boxes_all", {
+    for (int64_t b = 0; b < B; ++b)
+      every_box<scalar_t>(points.const_data_ptr<scalar_t>() + b * M * 3,
+                          boxes.const_data_ptr<scalar_t>() + b * N * 7, M, N,
+                          out.mutable_data_ptr<int32_t>() + b * M * N);
+  });
+  return out;
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(mmturbox, CPU, m) {
+  m.impl("points_in_boxes_part", TORCH_BOX(&points_in_boxes_part));
+  m.impl("points_in_boxes_all", TORCH_BOX(&points_in_boxes_all));
+}
+
+}  // namespace mmturbox
