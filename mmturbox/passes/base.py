@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from .edits import Edit, Set, Splice, Wrap, lookup, show_path
+from .edits import Edit, Set, Splice, Wrap, as_dict, lookup, show_path
 
 SIDES = ('system', 'data', 'model')
 PARITIES = ('bitwise', 'close', 'statistical')
@@ -147,4 +147,4 @@ def find_types(cfg: Any, *names: str, under: str = '') -> Iterator[tuple]:
             yield from walk(child, (*path, key))
 
     start = tuple(under.split('.')) if under else ()
-    yield from walk(lookup(cfg, start), start)
+    yield from walk(as_dict(lookup(cfg, start)), start)

@@ -34,8 +34,15 @@ def show_path(path: Path) -> str:
     return '.'.join(str(p) for p in path)
 
 
+def as_dict(cfg: Any) -> Any:
+    """The ConfigDict inside a Config; anything else as it is."""
+    return cfg.__dict__.get('_cfg_dict', cfg) if hasattr(
+        cfg, 'pretty_text') else cfg
+
+
 def lookup(node: Any, path: Path, default: Any = None) -> Any:
     """The value at ``path``, or ``default`` where a step is missing."""
+    node = as_dict(node)
     for step in path:
         try:
             node = node[step]
@@ -123,7 +130,7 @@ def _clash(a: Edit, b: Edit) -> str | None:
     for one, other in ((a, b), (b, a)):
         if isinstance(one, Set) and is_under(other.path, one.path):
             return f'set, and changed by a {type(other).__name__.lower()}'
-        if isinstance(one, Splice):
+        if isinstance(one, Splice) and _inside(one, other):
             return _inside(one, other)
     return None
 
@@ -162,31 +169,27 @@ def _parent(cfg: Any, path: Path) -> Any:
 def apply_edits(cfg: Any, edits: Iterable[Edit]) -> None:
     """Apply checked edits to ``cfg`` in place.
 
-    Sets go first and splices from the right, so that every path still means
-    what it meant in the original; wraps go last, the deepest first.
+    Sets go first, then wraps, the deepest first, then splices from the right,
+    so that every path still means what it meant in the original.
     """
-    edits = list(edits)
+    cfg, edits = as_dict(cfg), list(edits)
+
+    def put(edit: Edit, value: Any) -> None:
+        # ConfigDict turns nested dicts into its own kind only when built.
+        value = type(cfg)(value=deepcopy(value))['value']
+        _parent(cfg, edit.path)[edit.path[-1]] = value
+
     for edit in (e for e in edits if isinstance(e, Set)):
-        _parent(cfg, edit.path)[edit.path[-1]] = deepcopy(edit.value)
-    wraps = [e for e in edits if isinstance(e, Wrap)]
-    for edit in sorted(wraps, key=lambda e: -len(e.path)):
-        parent = _parent(cfg, edit.path)
-        old = parent[edit.path[-1]]
-        if isinstance(old, dict) and old.get('type') == edit.type:
-            continue
-        parent[edit.path[-1]] = {
-            'type': edit.type,
-            **deepcopy(edit.kwargs), edit.key: old
-        }
+        put(edit, edit.value)
+    wraps = {e.path: e for e in edits if isinstance(e, Wrap)}
+    for path in sorted(wraps, key=len, reverse=True):
+        edit, old = wraps[path], lookup(cfg, path)
+        put(edit, {'type': edit.type, **edit.kwargs, edit.key: old})
     splices = [e for e in edits if isinstance(e, Splice)]
-    # Later starts first; among insertions at one point the last pass first,
-    # so that the first pass ends up in front.
+    # Among insertions at one point the last pass goes first, so that the
+    # first pass ends up in front.
     for edit in sorted(
-            enumerate(splices),
-            key=lambda e: (-len(e[1].path), -e[1].start, -e[1].stop, -e[0])):
-        _, splice = edit
-        parent = _parent(cfg, splice.path)
-        items = list(parent.get(splice.path[-1]) or []) if isinstance(
-            parent, dict) else list(parent[splice.path[-1]])
-        items[splice.start:splice.stop] = deepcopy(list(splice.new))
-        parent[splice.path[-1]] = items
+            reversed(splices), key=lambda e: (-len(e.path), -e.start)):
+        items = list(lookup(cfg, edit.path) or [])
+        items[edit.start:edit.stop] = edit.new
+        put(edit, items)

@@ -1,0 +1,5 @@
+"""The Runner that plans and applies the passes."""
+
+from .turbo_runner import TurboRunner
+
+__all__ = ['TurboRunner']

@@ -1,0 +1,118 @@
+"""MMEngine's Runner with the passes run over its config first."""
+
+import json
+import logging
+import os.path as osp
+from collections.abc import Mapping
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+from mmengine.dist import init_dist, is_distributed, is_main_process
+from mmengine.logging import MMLogger
+from mmengine.runner import Runner
+
+from mmturbox.passes.base import Environment
+from mmturbox.passes.driver import make_plan, switched_off
+from mmturbox.passes.plan import Plan
+from mmturbox.registry import RUNNERS
+from mmturbox.system import compat
+from mmturbox.system.preflight import preflight
+
+from .agreement import agree_on_environment, agree_on_plan
+
+# The unbound original, also where the seam of mmturbox.enable is set.
+_STOCK_FROM_CFG = Runner.__dict__['from_cfg'].__func__
+PLAN_FILE = 'turbo_plan.json'
+_META_KEY = 'mmturbox_plan'
+
+
+@RUNNERS.register_module()
+class TurboRunner(Runner):
+    """A Runner whose first act is to make and apply the plan.
+
+    Built through :meth:`from_cfg` only (as OpenMMLab's scripts do, with
+    ``runner_type='mmturbox.TurboRunner'`` or ``mmturbox.enable``); the plan
+    is logged as one table, written to ``turbo_plan.json`` in the work dir and
+    recorded in the dumped config under ``turbo.applied``. Under
+    ``MMTURBOX=0`` it is a plain Runner.
+
+    Attributes:
+        plan: the plan that was applied.
+    """
+
+    def __init__(self, *args, plan: Plan | None = None, **kwargs):
+        self.plan = plan or Plan([])
+        super().__init__(*args, **kwargs)
+
+    @classmethod
+    def from_cfg(cls, cfg: Any) -> 'TurboRunner':
+        """Check, plan, edit a copy of ``cfg`` and build the runner from it.
+
+        Raises:
+            ValueError, TypeError, FileNotFoundError: bad input, before
+                anything is built; the message names the thing and the remedy.
+        """
+        compat.install()
+        preflight(cfg)
+        cfg = deepcopy(cfg)
+        launcher = cfg.get('launcher', 'none')
+        if launcher != 'none' and not is_distributed():
+            # The plan may depend on the ranks, and they must agree on it.
+            dist_cfg = (cfg.get('env_cfg') or {}).get('dist_cfg') or {}
+            init_dist(launcher, **dist_cfg)
+        env = None
+        if not switched_off():
+            env = agree_on_environment(Environment.detect(cfg))
+        plan = make_plan(cfg, env)
+        agree_on_plan(plan)
+        plan.apply(cfg)
+        return _STOCK_FROM_CFG(partial(cls, plan=plan), cfg)
+
+    def build_logger(self, *args, **kwargs) -> MMLogger:
+        logger = super().build_logger(*args, **kwargs)
+        if switched_off():
+            logger.info('MMTURBOX=0: this is the stock run')
+        else:
+            logger.info('\n' + self.plan.table())
+            if is_main_process():
+                path = osp.join(self.work_dir, PLAN_FILE)
+                with open(path, 'w') as file:
+                    json.dump(self.plan.to_dict(), file, indent=1)
+        return logger
+
+    def _plan_record(self) -> list[str]:
+        return [s.name for s in self.plan.applied] or self._recorded()
+
+    def _recorded(self) -> list[str]:
+        applied = (self.cfg.get('turbo') or {}).get('applied', [])
+        return [e['name'] for e in applied]
+
+    def save_checkpoint(self, *args, meta: dict | None = None,
+                        **kwargs) -> None:
+        """As MMEngine's; notes the applied passes in the meta data."""
+        meta = {**(meta or {}), _META_KEY: sorted(self._plan_record())}
+        super().save_checkpoint(*args, meta=meta, **kwargs)
+
+    def resume(self, filename: str, *args, **kwargs) -> None:
+        """As MMEngine's; warns when the run was begun under another plan."""
+        super().resume(filename, *args, **kwargs)
+        before = set(self._last_meta.get(_META_KEY, []))
+        now = set(self._plan_record())
+        if before != now:
+            parts = []
+            if now - before:
+                parts.append(f'new: {", ".join(sorted(now - before))}')
+            if before - now:
+                parts.append(f'gone: {", ".join(sorted(before - now))}')
+            self.logger.log(
+                logging.WARNING,
+                f'{filename} was written under another mmturbox plan '
+                f'({"; ".join(parts)}). The weights and states are the same; '
+                'the loss curve may part within the parity class '
+                f'{self.plan.parity!r}.')
+
+    def load_checkpoint(self, *args, **kwargs) -> Mapping:
+        checkpoint = super().load_checkpoint(*args, **kwargs)
+        self._last_meta = checkpoint.get('meta') or {}
+        return checkpoint
