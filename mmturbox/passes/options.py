@@ -58,8 +58,9 @@ def _read_options(item: ConfigPass, given: dict) -> dict[str, Any]:
     return dict(given)
 
 
-def read_turbo(turbo: Any,
-               passes: dict[str, ConfigPass]) -> tuple[str, dict[str, Request]]:
+def read_turbo(
+    turbo: Any, passes: dict[str, ConfigPass]
+) -> tuple[str, dict[str, Request]]:
     """The level and a request for each pass.
 
     Raises:

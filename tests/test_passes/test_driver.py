@@ -7,8 +7,14 @@ import pytest
 from mmengine.config import Config
 
 from mmturbox.passes import driver
-from mmturbox.passes.base import (ConfigPass, Declined, Environment, Set,
-                                  find_types, type_is)
+from mmturbox.passes.base import (
+    ConfigPass,
+    Declined,
+    Environment,
+    Set,
+    find_types,
+    type_is,
+)
 from mmturbox.passes.driver import all_passes, make_plan
 from mmturbox.passes.edits import EditConflict
 

@@ -5,9 +5,16 @@ import itertools
 import pytest
 from mmengine.config import Config, ConfigDict
 
-from mmturbox.passes.edits import (EditConflict, Set, Splice, Wrap,
-                                   apply_edits, as_path, check_conflicts,
-                                   lookup)
+from mmturbox.passes.edits import (
+    EditConflict,
+    Set,
+    Splice,
+    Wrap,
+    apply_edits,
+    as_path,
+    check_conflicts,
+    lookup,
+)
 
 
 def conflict(*edits):
@@ -93,6 +100,17 @@ def test_insertions_at_one_point_keep_the_order_of_the_passes():
         Splice('hooks', 3, 3, [dict(type='Y')])
     ])
     assert [h.type for h in cfg.hooks] == ['H0', 'H1', 'H2', 'X', 'Y']
+
+
+def test_an_insertion_before_a_replaced_item_survives():
+    edits = [
+        Splice('hooks', 0, 0, [dict(type='X')]),
+        Splice('hooks', 0, 1, [dict(type='N')])
+    ]
+    for order in (edits, edits[::-1]):
+        cfg = config()
+        apply_edits(cfg, order)
+        assert [h.type for h in cfg.hooks] == ['X', 'N', 'H1', 'H2']
 
 
 def test_a_missing_list_or_parent_is_made():
