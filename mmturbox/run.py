@@ -1,4 +1,4 @@
-"""Run a script with mmturbox's compatibility layer: ``python -m mmturbox.run``.
+"""Run a script with the compatibility layer: ``python -m mmturbox.run``.
 
 ``python -m mmturbox.run SCRIPT ARGS...`` is ``python SCRIPT ARGS...`` with
 ``mmcv._ext`` provided, stock mmengine able to run here, and the launcher's

@@ -6,8 +6,13 @@
 import argparse
 from typing import Any
 
-from mmturbox.system.cli import (add_common_arguments, build_runner,
-                                 check_local_file, load_config, run_program)
+from mmturbox.system.cli import (
+    add_common_arguments,
+    build_runner,
+    check_local_file,
+    load_config,
+    run_program,
+)
 from mmturbox.system.preflight import ConfigError, preflight
 
 TASKS = ('mono_det', 'multi-view_det', 'lidar_det', 'lidar_seg',

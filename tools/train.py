@@ -9,8 +9,13 @@ accelerated; ``MMTURBOX=0`` in the environment trains the same file stock.
 import argparse
 from typing import Any
 
-from mmturbox.system.cli import (add_common_arguments, build_runner,
-                                 check_local_file, load_config, run_program)
+from mmturbox.system.cli import (
+    add_common_arguments,
+    build_runner,
+    check_local_file,
+    load_config,
+    run_program,
+)
 from mmturbox.system.preflight import ConfigError, preflight
 
 

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import compat
-from .launch import (add_launch_arguments, export_rank_variables,
-                     is_main_rank)
+from .launch import add_launch_arguments, export_rank_variables, is_main_rank
 from .preflight import ConfigError, foreign_projects
 
 
