@@ -1,0 +1,160 @@
+"""The whole set on disk: all or nothing, and once only."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from .scene import SceneSpec, generate_scene
+from .tables import (
+    TRAIN_SCENES,
+    VAL_SCENES,
+    VERSION,
+    Tables,
+    merge_tables,
+    shared_tables,
+    write_tables,
+)
+
+MAX_SCENES = len(TRAIN_SCENES) + len(VAL_SCENES)
+MARKER = 'synthetic.json'
+# Counts up when the same parameters would give other files.
+GENERATOR_VERSION = 1
+
+Progress = Callable[[int, int], None]
+
+
+def scene_names(num_scenes: int) -> list[str]:
+    """Official names: one scene in five, at least one, is for validation.
+
+    Raises:
+        ValueError: outside 2 to 10, what v1.0-mini can name.
+    """
+    if not 2 <= num_scenes <= MAX_SCENES:
+        raise ValueError(
+            f'number of scenes must be 2 to {MAX_SCENES}, got {num_scenes}: '
+            f'{VERSION} has {len(TRAIN_SCENES)} names for training and '
+            f'{len(VAL_SCENES)} for validation, and each split needs one; '
+            'for more data use more frames a scene')
+    num_val = 1 if num_scenes < MAX_SCENES - 1 else len(VAL_SCENES)
+    return [*TRAIN_SCENES[:num_scenes - num_val], *VAL_SCENES[:num_val]]
+
+
+def create_synthetic_nuscenes(out: str | os.PathLike,
+                              num_scenes: int = 4,
+                              num_frames: int = 10,
+                              seed: int = 0,
+                              workers: int = 1,
+                              overwrite: bool = False,
+                              progress: Progress = lambda done, total: None
+                              ) -> bool:
+    """Write the set and its mmdet3d info files.
+
+    The set is built in a sibling folder and renamed at the end, so ``out``
+    never holds half of it.
+
+    Args:
+        out: data root to create.
+        num_scenes: 2 to 10.
+        num_frames: key frames (samples) a scene, at 2 Hz.
+        seed: same seed, same bytes.
+        workers: processes; the result does not depend on it.
+        overwrite: replace a synthetic set that has other parameters.
+        progress: called with LiDAR frames done and in all.
+
+    Returns:
+        False if ``out`` holds this very set already, else True.
+
+    Raises:
+        ValueError: on a parameter out of range, or if ``out`` holds
+            something else.
+    """
+    names = scene_names(num_scenes)
+    if num_frames < 2 or seed < 0 or workers < 1:
+        raise ValueError(
+            'need at least 2 frames a scene (for velocities), a seed >= 0 '
+            f'and a worker, got frames {num_frames}, seed {seed}, workers '
+            f'{workers}')
+    parameters = dict(
+        generator=GENERATOR_VERSION,
+        scenes=num_scenes,
+        frames=num_frames,
+        seed=seed)
+    out = Path(os.path.abspath(out))
+    if not _must_write(out, parameters, overwrite):
+        return False
+    partial_out = out.with_name(f'.{out.name}.partial-{os.getpid()}')
+    shutil.rmtree(partial_out, ignore_errors=True)
+    partial_out.mkdir(parents=True)
+    try:
+        specs = [
+            SceneSpec(name, i, num_frames, seed)
+            for i, name in enumerate(names)
+        ]
+        _fill(partial_out, specs, workers, progress)
+        (partial_out / MARKER).write_text(json.dumps(parameters))
+        if not _must_write(out, parameters, overwrite):
+            return False
+        if out.exists():
+            shutil.rmtree(out)
+        partial_out.rename(out)
+    finally:
+        shutil.rmtree(partial_out, ignore_errors=True)
+    return True
+
+
+def _must_write(out: Path, parameters: dict, overwrite: bool) -> bool:
+    """Whether ``out`` lacks the set; errors where it must not be touched."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return True
+    marker = out / MARKER
+    if not marker.is_file():
+        raise ValueError(
+            f'{out} exists and is no synthetic set (it has no {MARKER}); '
+            'give an empty or a new folder')
+    found = json.loads(marker.read_text())
+    if found == parameters:
+        return False
+    if not overwrite:
+        raise ValueError(
+            f'{out} holds a synthetic set with other parameters, {found}, '
+            f'not {parameters}; choose another folder or overwrite it')
+    return True
+
+
+def _fill(root: Path, specs: list[SceneSpec], workers: int,
+          progress: Progress) -> None:
+    from nuscenes.nuscenes import NuScenes
+
+    from ..nuscenes_infos import write_infos
+    total = sum(spec.num_frames for spec in specs)
+    tables = _scenes(root, specs, workers, progress, total)
+    log_tokens = [row['token'] for rows in tables for row in rows['log']]
+    shared = shared_tables([('LIDAR_TOP', 'lidar')], log_tokens)
+    write_tables(root, merge_tables([shared, *tables]))
+    write_infos(NuScenes(VERSION, str(root), verbose=False), root)
+
+
+def _scenes(root: Path, specs: list[SceneSpec], workers: int,
+            progress: Progress, total: int) -> list[Tables]:
+    done = 0
+
+    def advance(frames: int = 1) -> None:
+        nonlocal done
+        done += frames
+        progress(done, total)
+
+    if workers == 1:
+        return [
+            generate_scene(root, spec, on_frame=advance) for spec in specs
+        ]
+    tables = []
+    with ProcessPoolExecutor(min(workers, len(specs))) as pool:
+        make = partial(generate_scene, root)
+        for spec, rows in zip(specs, pool.map(make, specs), strict=True):
+            tables.append(rows)
+            advance(spec.num_frames)
+    return tables
