@@ -1,0 +1,1 @@
+"""Counting, stepping, comparing and reporting; what the tools stand on."""
