@@ -1,6 +1,6 @@
 """Make data sets and their info files.
 
-    python tools/create_data.py synthetic-nuscenes --out data/synthetic-nuscenes
+    python tools/create_data.py synthetic-nuscenes --out DIR
 
 writes a synthetic LiDAR set in the official nuScenes format together with
 mmdet3d 1.x info files. Running it again does nothing.

@@ -11,7 +11,9 @@ from typing import Any
 from mmengine.dist import init_dist, is_distributed, is_main_process
 from mmengine.logging import MMLogger
 from mmengine.runner import Runner
+from torch import nn
 
+from mmturbox.datasets import check_data_configs
 from mmturbox.passes.base import Environment
 from mmturbox.passes.driver import make_plan, switched_off
 from mmturbox.passes.plan import Plan
@@ -80,6 +82,19 @@ class TurboRunner(Runner):
                 with open(path, 'w') as file:
                     json.dump(self.plan.to_dict(), file, indent=1)
         return logger
+
+    # What is to run is known only here: a test needs no training data.
+    def train(self) -> nn.Module:
+        check_data_configs(self.cfg, 'train')
+        return super().train()
+
+    def val(self) -> dict:
+        check_data_configs(self.cfg, 'val')
+        return super().val()
+
+    def test(self) -> dict:
+        check_data_configs(self.cfg, 'test')
+        return super().test()
 
     def _plan_record(self) -> list[str]:
         return [s.name for s in self.plan.applied] or self._recorded()

@@ -24,7 +24,8 @@ def preflight(cfg: Any, mode: str | None = None) -> None:
 
     Args:
         cfg: the whole config, after command-line options.
-        mode: ``'train'`` or ``'test'`` where it is known.
+        mode: ``'train'`` or ``'test'`` where it is known; only then is the
+            data looked for, since a test needs no training data.
 
     Raises:
         ConfigError: the first thing found wrong.
@@ -33,10 +34,9 @@ def preflight(cfg: Any, mode: str | None = None) -> None:
     check_loaders(cfg, mode)
     check_device(cfg)
     check_work_dir(cfg)
-    import mmturbox.datasets
-    check_data = getattr(mmturbox.datasets, 'check_data_configs', None)
-    if check_data:
-        check_data(cfg)
+    if mode is not None:
+        from mmturbox.datasets import check_data_configs
+        check_data_configs(cfg, mode)
 
 
 def check_generation(cfg: Any) -> None:
