@@ -1,0 +1,19 @@
+"""One small synthetic set and one devkit object for all tests here."""
+
+import pytest
+
+from mmturbox.datasets.synthetic import create_synthetic_nuscenes
+from mmturbox.datasets.synthetic.tables import VERSION
+
+
+@pytest.fixture(scope='session')
+def synthetic_root(tmp_path_factory):
+    root = tmp_path_factory.mktemp('data') / 'synthetic-nuscenes'
+    assert create_synthetic_nuscenes(root, num_scenes=2, num_frames=3)
+    return root
+
+
+@pytest.fixture(scope='session')
+def nusc(synthetic_root):
+    from nuscenes.nuscenes import NuScenes
+    return NuScenes(VERSION, str(synthetic_root), verbose=False)
