@@ -56,7 +56,7 @@ def _extension():
             f'-DTORCH_TARGET_VERSION={floor}', '-DPy_LIMITED_API=0x030a0000'
         ],
         extra_link_args=['-Wl,-s'],
-        depends=sorted(glob('ops/csrc/common/*.h')),
+        depends=sorted(glob('ops/csrc/c*/*.h')),
         py_limited_api=True)
     return extension, BuildExtension.with_options(use_ninja=True)
 
