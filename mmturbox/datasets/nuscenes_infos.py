@@ -155,7 +155,9 @@ def _instances(nusc: Any, sample: dict, lidar2global: np.ndarray) -> list:
         ann = nusc.get('sample_annotation', ann_token)
         box2lidar = global2lidar @ rigid(ann['rotation'], ann['translation'])
         width, length, height = ann['size']
-        yaw = np.arctan2(box2lidar[1, 0], box2lidar[0, 0])
+        # The devkit's yaw; it differs from the heading by the square of the
+        # sensor's tilt.
+        yaw = np.arctan2(-box2lidar[0, 1], box2lidar[0, 0])
         velocity = global2lidar[:3, :3] @ [
             *nusc.box_velocity(ann_token)[:2], 0.
         ]

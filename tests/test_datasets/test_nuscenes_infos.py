@@ -1,0 +1,252 @@
+"""Info files are what mmdet3d 1.4 makes and reads, and evaluate officially."""
+
+import importlib.util
+import os.path as osp
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mmturbox.datasets.nuscenes_infos import CLASSES, sample_info, write_infos
+from mmturbox.datasets.synthetic.geometry import (
+    inverse_rigid,
+    quaternion_matrix,
+    rigid,
+)
+from mmturbox.ops.points_in_boxes import points_in_boxes_all
+
+REAL = Path(__file__).parents[3] / 'shared' / 'data' / 'nuscenes_frame'
+RANGE = [-51.2, -51.2, -5.0, 51.2, 51.2, 3.0]
+LOAD = [
+    dict(type='LoadPointsFromFile', coord_type='LIDAR', load_dim=5, use_dim=5),
+    dict(
+        type='LoadPointsFromMultiSweeps',
+        sweeps_num=9,
+        use_dim=[0, 1, 2, 3, 4],
+        pad_empty_sweeps=True,
+        remove_close=True)
+]
+ANNOTATIONS = [
+    dict(type='LoadAnnotations3D', with_bbox_3d=True, with_label_3d=True),
+    dict(type='ObjectRangeFilter', point_cloud_range=RANGE),
+    dict(type='ObjectNameFilter', classes=list(CLASSES)),
+    dict(
+        type='Pack3DDetInputs',
+        keys=['points', 'gt_bboxes_3d', 'gt_labels_3d'])
+]
+
+
+@pytest.fixture(scope='module')
+def mmdet3d_datasets():
+    from mmturbox.ops import mmcv_ext
+    mmcv_ext.install()
+    import mmdet3d.datasets as datasets
+    return datasets
+
+
+@pytest.fixture
+def infos(synthetic_root):
+    with open(synthetic_root / 'nuscenes_infos_val.pkl', 'rb') as file:
+        return pickle.load(file)
+
+
+def build(datasets, root, split='train', pipeline=(), **kwargs):
+    from mmengine.registry import DefaultScope
+    with DefaultScope.overwrite_default_scope('mmdet3d'):
+        return datasets.NuScenesDataset(
+            data_root=str(root),
+            ann_file=f'nuscenes_infos_{split}.pkl',
+            pipeline=list(pipeline),
+            metainfo=dict(classes=list(CLASSES), version='v1.0-mini'),
+            data_prefix=dict(
+                pts='samples/LIDAR_TOP', img='', sweeps='sweeps/LIDAR_TOP'),
+            use_valid_flag=True,
+            **kwargs)
+
+
+def test_boxes_and_velocities_are_the_devkits_in_the_lidar_frame(nusc, infos):
+    info = infos['data_list'][1]
+    sample = nusc.get('sample', info['token'])
+    _, boxes, _ = nusc.get_sample_data(sample['data']['LIDAR_TOP'])
+    assert len(boxes) == len(info['instances'])
+    assert info['timestamp'] == sample['timestamp'] / 1e6
+    for box, instance in zip(boxes, info['instances'], strict=True):
+        np.testing.assert_allclose(
+            instance['bbox_3d'][:3], box.center, atol=1e-6)
+        np.testing.assert_allclose(instance['bbox_3d'][3:6],
+                                   box.wlh[[1, 0, 2]])
+        assert instance['bbox_3d'][6] == pytest.approx(
+            box.orientation.yaw_pitch_roll[0], abs=1e-6)
+        velocity = nusc.box_velocity(box.token)
+        length = np.linalg.norm(velocity)
+        if np.isnan(length):
+            assert np.isnan(instance['velocity']).all()
+        else:
+            assert np.linalg.norm(instance['velocity']) == pytest.approx(
+                length, rel=.01, abs=1e-6)
+
+
+def test_sweeps_are_those_of_mmdet3ds_converter(nusc, infos,
+                                                mmdet3d_datasets):
+    path = osp.join(
+        osp.dirname(mmdet3d_datasets.__file__), '..', '.mim', 'tools',
+        'dataset_converters', 'nuscenes_converter.py')
+    spec = importlib.util.spec_from_file_location('upstream_converter', path)
+    upstream = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(upstream)
+
+    info = infos['data_list'][2]
+    data = nusc.get('sample_data',
+                    nusc.get('sample', info['token'])['data']['LIDAR_TOP'])
+    sensor = nusc.get('calibrated_sensor', data['calibrated_sensor_token'])
+    pose = nusc.get('ego_pose', data['ego_pose_token'])
+    assert len(info['lidar_sweeps']) == 10
+    for sweep in info['lidar_sweeps']:
+        token = data['prev']
+        theirs = upstream.obtain_sensor2top(
+            nusc, token, sensor['translation'],
+            quaternion_matrix(sensor['rotation']), pose['translation'],
+            quaternion_matrix(pose['rotation']))
+        assert sweep['sample_data_token'] == token
+        assert sweep['timestamp'] == theirs['timestamp'] / 1e6
+        expected = inverse_rigid(
+            rigid(theirs['sensor2lidar_rotation'],
+                  theirs['sensor2lidar_translation']))
+        np.testing.assert_allclose(
+            sweep['lidar_points']['lidar2sensor'], expected, atol=1e-4)
+        data = nusc.get('sample_data', token)
+
+
+def test_first_sample_has_no_sweeps_key(infos):
+    # mmdet3d pads with the key frame only where the key is absent.
+    assert 'lidar_sweeps' not in infos['data_list'][0]
+
+
+def test_mmdet3ds_dataset_and_nine_sweep_pipeline_run(
+        synthetic_root, mmdet3d_datasets):
+    dataset = build(
+        mmdet3d_datasets, synthetic_root, pipeline=LOAD + ANNOTATIONS)
+    assert len(dataset) == 3
+    for i in range(3):
+        sample = dataset[i]
+        points = sample['inputs']['points']
+        assert points.shape[1] == 5
+        lags = points[:, 4].unique()
+        assert len(lags) == (1 if i == 0 else 10)
+        assert 250_000 < len(points) < 350_000
+        boxes = sample['data_samples'].gt_instances_3d
+        assert 40 <= len(boxes.bboxes_3d) <= 60
+        assert set(boxes.labels_3d.tolist()) == set(range(10))
+
+
+def test_points_lie_in_the_boxes_as_mmdet3d_reads_them(
+        synthetic_root, mmdet3d_datasets):
+    """Guards centre, size order and yaw (the half degree of pitch and
+    mmdet3d's strict faces cost a few points)."""
+    dataset = build(
+        mmdet3d_datasets,
+        synthetic_root,
+        'val',
+        pipeline=LOAD[:1] + ANNOTATIONS)
+    for i in range(len(dataset)):
+        sample = dataset[i]
+        gt = sample['data_samples'].gt_instances_3d
+        inside = points_in_boxes_all(
+            sample['inputs']['points'][None, :, :3].contiguous(),
+            gt.bboxes_3d.tensor[None, :, :7].contiguous())[0].sum(0)
+        instances = dataset.get_data_info(i)['instances']
+        expected = np.array([
+            x['num_lidar_pts'] for x in instances if x['num_lidar_pts'] > 0
+            and np.abs(x['bbox_3d'][:2]).max() < 51.2
+        ])
+        assert len(expected) == len(inside)
+        assert inside.sum().item() == pytest.approx(expected.sum(), rel=.03)
+
+
+def test_perfect_predictions_reach_map_one_officially(
+        synthetic_root, mmdet3d_datasets):
+    import torch
+    from mmdet3d.evaluation import NuScenesMetric
+    dataset = build(
+        mmdet3d_datasets, synthetic_root, 'val', test_mode=True)
+    metric = NuScenesMetric(
+        data_root=str(synthetic_root),
+        ann_file=str(synthetic_root / 'nuscenes_infos_val.pkl'))
+    metric.dataset_meta = dataset.metainfo
+    for i in range(len(dataset)):
+        gt = dataset.get_data_info(i)['eval_ann_info']
+        count = len(gt['gt_labels_3d'])
+        metric.process({}, [
+            dict(
+                sample_idx=i,
+                pred_instances=dict(),
+                pred_instances_3d=dict(
+                    bboxes_3d=gt['gt_bboxes_3d'],
+                    labels_3d=torch.tensor(gt['gt_labels_3d']),
+                    scores_3d=torch.linspace(1., .5, count)))
+        ])
+    result = metric.evaluate(len(dataset))
+    prefix = 'NuScenes metric/pred_instances_3d_NuScenes'
+    assert result[f'{prefix}/mAP'] == pytest.approx(1., abs=1e-6)
+    assert result[f'{prefix}/mATE'] < .01
+    assert result[f'{prefix}/mASE'] < .01
+    assert result[f'{prefix}/mAOE'] < .01
+    assert result[f'{prefix}/mAVE'] < .05
+
+
+def test_cameras_are_listed_where_the_tables_have_them(nusc):
+    sample = dict(nusc.sample[1])
+    lidar = nusc.get('sample_data', sample['data']['LIDAR_TOP'])
+    camera = dict(
+        token='cam',
+        sensor_token='unused',
+        translation=[1.7, 0., 1.5],
+        rotation=[.5, -.5, .5, -.5],
+        camera_intrinsic=[[1000., 0., 800.], [0., 1000., 450.], [0., 0., 1.]])
+    image = dict(
+        lidar,
+        token='image',
+        calibrated_sensor_token='cam',
+        filename='samples/CAM_FRONT/x.jpg')
+
+    class WithCamera:
+
+        def __getattr__(self, name):
+            return getattr(nusc, name)
+
+        def get(self, table, token):
+            extra = dict(image=image, cam=camera)
+            return extra.get(token) or nusc.get(table, token)
+
+    sample['data'] = dict(sample['data'], CAM_FRONT='image')
+    info = sample_info(WithCamera(), sample, 0, 10, with_boxes=True)
+    front = info['images']['CAM_FRONT']
+    assert front['img_path'] == 'x.jpg'
+    assert front['cam2img'] == camera['camera_intrinsic']
+    # Straight ahead in the lidar frame is on the camera's optical axis.
+    ahead = np.array(front['lidar2cam']) @ [0., 30., 0., 1.]
+    assert ahead[2] == pytest.approx(30., abs=1.)
+    assert np.abs(ahead[:2]).max() < 1.
+
+
+def test_infos_have_the_keys_of_mmdet3ds_own(infos):
+    if not REAL.is_dir():
+        pytest.skip(f'no real frame at {REAL}')
+    with open(next(REAL.glob('*.pkl')), 'rb') as file:
+        real = pickle.load(file)
+    ours, theirs = infos['data_list'][0], real['data_list'][0]
+    assert set(infos['metainfo']) == set(real['metainfo'])
+    assert infos['metainfo']['categories'] == real['metainfo']['categories']
+    # This set has no cameras.
+    assert set(theirs) - set(ours) == {'images', 'cam_instances'}
+    assert set(ours) <= set(theirs)
+    assert set(ours['lidar_points']) == set(theirs['lidar_points'])
+    assert set(ours['instances'][0]) == set(theirs['instances'][0])
+
+
+def test_unknown_table_version_is_refused(nusc, tmp_path, monkeypatch):
+    monkeypatch.setattr(nusc, 'version', 'v9')
+    with pytest.raises(ValueError, match="'v9'.*v1.0-mini"):
+        write_infos(nusc, tmp_path)
+    assert list(tmp_path.iterdir()) == []
