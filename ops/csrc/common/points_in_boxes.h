@@ -1,13 +1,7 @@
 // One point against one 3D box; shared by the CPU and the CUDA kernels.
 #pragma once
 
-#include <cmath>
-
-#if defined(__CUDACC__)
-#define MMTURBOX_HD __host__ __device__ __forceinline__
-#else
-#define MMTURBOX_HD inline
-#endif
+#include "host_device.h"
 
 namespace mmturbox {
 

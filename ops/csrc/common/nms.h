@@ -1,0 +1,41 @@
+// One axis-aligned box against another; shared by the CPU and CUDA kernels.
+#pragma once
+
+#include "host_device.h"
+
+namespace mmturbox {
+
+template <typename T>
+MMTURBOX_HD T larger(T a, T b) {
+  return a > b ? a : b;
+}
+
+template <typename T>
+MMTURBOX_HD T smaller(T a, T b) {
+  return a < b ? a : b;
+}
+
+// Corners and area of a box whose sides are `x2 - x1 + offset` long.
+template <typename T>
+struct CornerBox {
+  T x1, y1, x2, y2, area;
+};
+
+template <typename T>
+MMTURBOX_HD CornerBox<T> load_corner_box(const T* box, T offset) {
+  return {box[0], box[1], box[2], box[3],
+          (box[2] - box[0] + offset) * (box[3] - box[1] + offset)};
+}
+
+// NaN where both boxes are empty or a coordinate is NaN: every comparison
+// with it is false, so that such a box suppresses nothing.
+template <typename T>
+MMTURBOX_HD T corner_iou(const CornerBox<T>& a, const CornerBox<T>& b,
+                         T offset) {
+  const T w = smaller(a.x2, b.x2) - larger(a.x1, b.x1) + offset;
+  const T h = smaller(a.y2, b.y2) - larger(a.y1, b.y1) + offset;
+  const T overlap = larger(w, T(0)) * larger(h, T(0));
+  return overlap / (a.area + b.area - overlap);
+}
+
+}  // namespace mmturbox

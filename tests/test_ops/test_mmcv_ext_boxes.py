@@ -1,0 +1,192 @@
+"""mmcv's and mmdet3d's suppression functions over our ``mmcv._ext``."""
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip('mmcv')
+
+from mmturbox import ops  # noqa: E402
+from mmturbox.ops import mmcv_ext  # noqa: E402
+
+
+@pytest.fixture(scope='module')
+def mmcv_ops():
+    mmcv_ext.install()
+    return pytest.importorskip('mmcv.ops')
+
+
+def make_boxes(number, width=4, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    boxes = torch.rand(number, width, generator=generator) * 20
+    if width == 4:
+        boxes[:, 2:] += boxes[:, :2]
+    elif width == 7:
+        boxes[:, 3:6] += 1
+    return boxes, torch.rand(number, generator=generator)
+
+
+def test_nms_filters_and_limits(mmcv_ops):
+    boxes, scores = make_boxes(80)
+    dets, inds = mmcv_ops.nms(boxes, scores, 0.4)
+    assert torch.equal(inds, ops.nms(boxes, scores, 0.4))
+    assert torch.equal(dets[:, 4], scores[inds])
+    some = mmcv_ops.nms(
+        boxes, scores, 0.4, score_threshold=0.5, max_num=7)[1]
+    assert torch.equal(some, inds[scores[inds] > 0.5][:7])
+    as_numpy = mmcv_ops.nms(boxes.numpy(), scores.numpy(), 0.4)[1]
+    assert np.array_equal(as_numpy, inds.numpy())
+
+
+def test_published_examples(mmcv_ops):
+    """The examples in mmcv's docstrings."""
+    boxes = np.array([[49.1, 32.4, 51.0, 35.9], [49.3, 32.9, 51.0, 35.3],
+                      [49.2, 31.8, 51.0, 35.4], [35.1, 11.5, 39.1, 15.7],
+                      [35.6, 11.8, 39.3, 14.2], [35.3, 11.5, 39.9, 14.5],
+                      [35.2, 11.7, 39.7, 15.7]], dtype=np.float32)
+    scores = np.array([0.9, 0.9, 0.5, 0.5, 0.5, 0.4, 0.3], dtype=np.float32)
+    dets, inds = mmcv_ops.nms(boxes, scores, 0.6)
+    assert len(dets) == len(inds) == 3
+    boxes = np.array([[4., 3, 5, 3], [4, 3, 5, 4], [3, 1, 3, 1],
+                      [3, 1, 3, 1], [3, 1, 3, 1], [3, 1, 3, 1]],
+                     dtype=np.float32)
+    scores = np.array([0.9, 0.9, 0.5, 0.5, 0.4, 0.0], dtype=np.float32)
+    dets, inds = mmcv_ops.soft_nms(boxes, scores, 0.6, sigma=0.5)
+    assert len(dets) == len(inds) == 5
+
+
+@pytest.mark.parametrize('method', ['naive', 'linear', 'gaussian'])
+def test_soft_nms(mmcv_ops, method):
+    boxes, scores = make_boxes(60)
+    dets, inds = mmcv_ops.soft_nms(boxes, scores, 0.3, method=method)
+    want, where = ops.soft_nms(boxes, scores, 0.3, method=method)
+    assert torch.equal(inds, where) and torch.equal(dets, want)
+
+
+def test_nms_match(mmcv_ops):
+    boxes, scores = make_boxes(50)
+    dets = torch.cat([boxes, scores[:, None]], 1)
+    got = mmcv_ops.nms_match(dets, 0.4)
+    for group, want in zip(got, ops.nms_match(dets, 0.4), strict=True):
+        assert torch.equal(group, want)
+    assert mmcv_ops.nms_match(dets[:0], 0.4) == []
+
+
+def test_nms_rotated_with_and_without_labels(mmcv_ops):
+    boxes, scores = make_boxes(60, 5)
+    labels = torch.arange(60) % 4
+    for given in (None, labels):
+        dets, keep = mmcv_ops.nms_rotated(boxes, scores, 0.2, given)
+        assert torch.equal(keep, ops.nms_rotated(boxes, scores, 0.2, given))
+        assert torch.equal(dets[:, :5], boxes[keep])
+    flip = torch.tensor([1, 1, 1, 1, -1])
+    assert torch.equal(
+        mmcv_ops.nms_rotated(boxes, scores, 0.2, clockwise=False)[1],
+        ops.nms_rotated(boxes * flip, scores, 0.2))
+
+
+@pytest.mark.parametrize('config, width', [
+    (dict(type='nms', iou_threshold=0.5), 4),
+    (dict(type='soft_nms', iou_threshold=0.5), 4),
+    (dict(type='nms_rotated', iou_threshold=0.5), 5),
+    (dict(type='nms', iou_threshold=0.5, split_thr=10), 4),
+    (None, 4),
+])
+@pytest.mark.parametrize('class_agnostic', [False, True])
+def test_batched_nms(mmcv_ops, config, width, class_agnostic):
+    """KF-A8: also for zero boxes, where stock mmcv dies."""
+    boxes, scores = make_boxes(40, width)
+    labels = torch.arange(40) % 3
+    for number in (0, 1, 40):
+        dets, keep = mmcv_ops.batched_nms(
+            boxes[:number], scores[:number], labels[:number], config,
+            class_agnostic=class_agnostic)
+        assert dets.shape == (len(keep), width + 1)
+        assert keep.dtype == torch.int64
+        assert len(keep) == number if number < 2 else len(keep) > 5
+        assert torch.equal(dets[:, :width], boxes[keep])
+
+
+def test_batched_nms_keeps_boxes_of_other_classes(mmcv_ops):
+    boxes = torch.tensor([[0., 0, 10, 10]]).repeat(4, 1)
+    scores, labels = torch.ones(4), torch.tensor([0, 1, 0, 1])
+    config = dict(type='nms', iou_threshold=0.5)
+    keep = mmcv_ops.batched_nms(boxes, scores, labels, config)[1]
+    assert keep.tolist() == [0, 1]
+    keep = mmcv_ops.batched_nms(boxes, scores, labels, config, True)[1]
+    assert keep.tolist() == [0]
+
+
+def test_zero_rotated_boxes_by_keyword(mmcv_ops):
+    """KF-A8: stock mmcv returns five columns and None."""
+    dets, keep = mmcv_ops.nms_rotated(
+        dets=torch.zeros(0, 5), scores=torch.zeros(0), iou_threshold=0.5)
+    assert dets.shape == (0, 6)
+    assert keep.shape == (0, ) and keep.dtype == torch.int64
+
+
+@pytest.mark.parametrize('number', [10, 17, 100, 1000])
+def test_ties_keep_the_first_box(mmcv_ops, number):
+    """KF-A9: stock nms3d sorts by an unstable sort."""
+    scores = torch.full((number, ), 0.5)
+    flat = torch.tensor([[1., 2, 11, 12]]).repeat(number, 1)
+    assert mmcv_ops.nms(flat, scores, 0.5)[1].tolist() == [0]
+    turned = torch.tensor([[1., 2, 11, 12, 0.3]]).repeat(number, 1)
+    assert mmcv_ops.nms_rotated(turned, scores, 0.5)[1].tolist() == [0]
+    solid = torch.tensor([[1., 2, 0, 4, 2, 1, 0.3]]).repeat(number, 1)
+    assert mmcv_ops.nms3d(solid, scores, 0.5).tolist() == [0]
+    assert mmcv_ops.nms3d_normal(solid, scores, 0.5).tolist() == [0]
+
+
+def test_3d_functions(mmcv_ops):
+    boxes, scores = make_boxes(60, 7)
+    for name in ('nms3d', 'nms3d_normal'):
+        want = getattr(ops, name)(boxes, scores, 0.1)
+        assert torch.equal(getattr(mmcv_ops, name)(boxes, scores, 0.1), want)
+        assert len(getattr(mmcv_ops, name)(boxes[:0], scores[:0], 0.1)) == 0
+    assert torch.equal(
+        mmcv_ops.boxes_overlap_bev(boxes, boxes),
+        ops.boxes_overlap_bev(boxes, boxes))
+    iou = mmcv_ops.boxes_iou3d(boxes, boxes)
+    torch.testing.assert_close(iou.diagonal(), torch.ones(60))
+
+
+def test_extension_calls_fill_the_tensors_that_mmcv_hands_over(mmcv_ops):
+    from mmcv import _ext
+    boxes, scores = make_boxes(50, 7)
+    order = scores.sort(descending=True, stable=True)[1]
+    for call, operator in ((_ext.iou3d_nms3d_forward, ops.nms3d),
+                           (_ext.iou3d_nms3d_normal_forward,
+                            ops.nms3d_normal)):
+        keep = torch.full((50, ), -7)
+        num_out = torch.zeros((), dtype=torch.int64)
+        assert call(
+            boxes[order], keep, num_out, nms_overlap_thresh=0.1) is None
+        want = operator(boxes, scores, 0.1)
+        assert torch.equal(order[keep[:num_out]], want)
+        assert (keep[len(want):] == -7).all()
+
+
+def test_mmdet3d_inference_functions_run_on_the_cpu(mmcv_ops):
+    layers = pytest.importorskip('mmdet3d.models.layers')
+    from mmengine.config import ConfigDict
+    boxes, scores = make_boxes(60, 5)
+    boxes[:, 2:4] += boxes[:, :2]
+    centred = torch.cat([(boxes[:, :2] + boxes[:, 2:4]) / 2,
+                         boxes[:, 2:4] - boxes[:, :2], boxes[:, 4:]], 1)
+    want = ops.nms_rotated(centred, scores, 0.2)
+    assert torch.equal(layers.nms_bev(boxes, scores, 0.2), want)
+    assert torch.equal(
+        layers.nms_bev(boxes, scores, 0.2, post_max_size=3), want[:3])
+    assert layers.nms_bev(boxes[:0], scores[:0], 0.2).shape == (0, )
+    assert torch.equal(
+        layers.nms_normal_bev(boxes, scores, 0.2),
+        ops.nms(boxes[:, :4], scores, 0.2))
+    solid = make_boxes(60, 7)[0]
+    both = torch.stack([scores, 1 - scores, torch.zeros(60)], 1)
+    for rotate in (True, False):
+        config = ConfigDict(use_rotate_nms=rotate, nms_thr=0.2)
+        out, out_scores, labels = layers.box3d_multiclass_nms(
+            solid, boxes, both, 0.3, 15, config)
+        assert len(out) == len(out_scores) == len(labels) == 15
+        assert set(labels.tolist()) == {0, 1}
