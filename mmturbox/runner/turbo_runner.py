@@ -14,6 +14,7 @@ from mmengine.runner import Runner
 from torch import nn
 
 from mmturbox.datasets import check_data_configs
+from mmturbox.datasets import check_data_configs
 from mmturbox.passes.base import Environment
 from mmturbox.passes.driver import make_plan, switched_off
 from mmturbox.passes.plan import Plan
@@ -85,6 +86,19 @@ class TurboRunner(Runner):
 
     # What is to run is known only here: a test needs no training data.
     def train(self) -> nn.Module:
+        check_data_configs(self.cfg, 'train')
+        return super().train()
+
+    def val(self) -> dict:
+        check_data_configs(self.cfg, 'val')
+        return super().val()
+
+    def test(self) -> dict:
+        check_data_configs(self.cfg, 'test')
+        return super().test()
+
+    def train(self) -> Any:
+        """As MMEngine's, after a look at the data it will read."""
         check_data_configs(self.cfg, 'train')
         return super().train()
 

@@ -70,10 +70,6 @@ def config(work_dir, epochs=1, **more):
             **more))
 
 
-def weights(runner):
-    return runner.model.state_dict()
-
-
 def test_plan_is_logged_written_and_in_the_dumped_config(tmp_path):
     runner = TurboRunner.from_cfg(config(tmp_path))
     names = [s.name for s in runner.plan.applied]
@@ -95,23 +91,24 @@ def test_the_config_of_the_caller_is_not_edited(tmp_path):
     assert cfg.to_dict() == before
 
 
+def two_parts(first, second, work_dir):
+    """Train an epoch under ``first``, resume to three under ``second``."""
+    first.from_cfg(config(work_dir)).train()
+    runner = second.from_cfg(config(work_dir, epochs=3, resume=True))
+    runner.train()
+    return runner
+
+
 @pytest.mark.parametrize('first, second', [(Runner, TurboRunner),
                                            (TurboRunner, Runner),
                                            (TurboRunner, TurboRunner)])
 def test_checkpoints_resume_both_ways(tmp_path, first, second):
-    whole = Runner.from_cfg(config(tmp_path / 'whole', epochs=3))
-    whole.train()
-    first.from_cfg(config(tmp_path / 'parts', epochs=1)).train()
-    runner = second.from_cfg(
-        config(
-            tmp_path / 'parts',
-            epochs=3,
-            resume=True,
-            load_from=str(tmp_path / 'parts' / 'epoch_1.pth')))
-    runner.train()
-    for key, value in weights(whole).items():
+    stock = two_parts(Runner, Runner, tmp_path / 'stock')
+    mixed = two_parts(first, second, tmp_path / 'mixed')
+    assert mixed.iter == stock.iter == 12
+    for key, value in stock.model.state_dict().items():
         torch.testing.assert_close(
-            weights(runner)[key], value, rtol=1e-5, atol=1e-6)
+            mixed.model.state_dict()[key], value, rtol=1e-5, atol=1e-6)
 
 
 def test_a_changed_plan_warns_on_resume(tmp_path):
