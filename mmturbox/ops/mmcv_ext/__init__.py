@@ -19,12 +19,13 @@ from collections.abc import Callable
 from importlib.machinery import PathFinder
 from types import ModuleType
 
+from .. import points_in_boxes
 from ._finder import EXT, add_finder
 from ._names import NAMES
 from ._provided import PROVIDED, provides
 from ._spawn import carry_to_children
 
-__all__ = ['choose', 'install', 'provides', 'status']
+__all__ = ['adapt', 'choose', 'install', 'provides', 'status']
 
 
 @functools.cache
@@ -95,16 +96,36 @@ def _provider(compiled: ModuleType | None, reason: str) -> ModuleType:
     return module
 
 
-def choose(force: bool = False) -> ModuleType:
+def choose(force: bool = False, quiet: bool = False) -> ModuleType:
     """The module that ``import mmcv._ext`` gives, see :func:`install`."""
     carry_to_children()
     compiled, reason = _compiled(tuple(_mmcv_folders()))
     if compiled is not None and not force:
-        _log(f'mmcv._ext: compiled; {reason}')
-        return compiled
-    module = _provider(compiled, reason)
-    _log(f'mmcv._ext: mmturbox, {len(PROVIDED)} functions; {reason}')
+        module, text = compiled, 'compiled'
+    else:
+        module = _provider(compiled, reason)
+        text = f'mmturbox, {len(PROVIDED)} functions'
+    if not quiet:
+        _log(f'mmcv._ext: {text}; {reason}')
     return module
+
+
+def adapt(module: ModuleType) -> None:
+    """Let mmcv's ``points_in_boxes`` module take CPU tensors.
+
+    Its functions ask for the current CUDA device first, which fails where
+    torch has no CUDA. Called right after the module is imported.
+    """
+    if not _is_ours(module.ext_module):
+        return
+    for name in ('points_in_boxes_part', 'points_in_boxes_all'):
+        stock, ours = getattr(module, name), getattr(points_in_boxes, name)
+
+        def either(points, boxes, stock=stock, ours=ours):
+            op = stock if points.is_cuda else ours
+            return op(points, boxes)
+
+        setattr(module, name, functools.wraps(stock)(either))
 
 
 def install(force: bool = False) -> bool:

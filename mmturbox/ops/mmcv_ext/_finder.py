@@ -6,10 +6,38 @@ imports nothing of ours at the top and knows its own root folder.
 """
 
 import sys
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 EXT = 'mmcv._ext'
+# Modules whose Python code fails on CPU tensors before it calls _ext.
+ADAPTED = ('mmcv.ops.points_in_boxes', )
+
+
+def _package():
+    try:
+        from mmturbox.ops import mmcv_ext
+    except ModuleNotFoundError as error:
+        if not (error.name or '').startswith('mmturbox'):
+            raise
+        sys.path.append(str(Path(__file__).resolve().parents[3]))
+        from mmturbox.ops import mmcv_ext
+    return mmcv_ext
+
+
+class _AdaptingLoader:
+    """Runs the module's own loader, then ``mmcv_ext.adapt``."""
+
+    def __init__(self, spec):
+        self.loader = spec.loader
+
+    def create_module(self, spec):
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module):
+        module.__spec__.loader = module.__loader__ = self.loader
+        self.loader.exec_module(module)
+        _package().adapt(module)
 
 
 class ExtFinder:
@@ -17,40 +45,40 @@ class ExtFinder:
 
     Args:
         force: take our functions although a compiled extension works.
+        quiet: do not log the choice; for data workers.
     """
 
     is_mmturbox = True
 
-    def __init__(self, force: bool = False) -> None:
+    def __init__(self, force: bool = False, quiet: bool = False) -> None:
         self.force = force
+        self.quiet = quiet
 
     def find_spec(self, fullname, path=None, target=None):
-        if fullname != EXT:
+        if fullname == EXT:
+            return ModuleSpec(fullname, self, origin='mmturbox')
+        if fullname not in ADAPTED:
             return None
-        return ModuleSpec(fullname, self, origin='mmturbox')
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None:
+            spec.loader = _AdaptingLoader(spec)
+        return spec
 
     def create_module(self, spec):
-        try:
-            from mmturbox.ops.mmcv_ext import choose
-        except ModuleNotFoundError as error:
-            if not (error.name or '').startswith('mmturbox'):
-                raise
-            sys.path.append(str(Path(__file__).resolve().parents[3]))
-            from mmturbox.ops.mmcv_ext import choose
-        return choose(self.force)
+        return _package().choose(self.force, self.quiet)
 
     def exec_module(self, module):
         """The module comes complete from :meth:`create_module`."""
 
 
-def add_finder(force: bool = False) -> None:
+def add_finder(force: bool = False, quiet: bool = False) -> None:
     """Put one finder first on ``sys.meta_path``; a second call updates it."""
     for finder in sys.meta_path:
         if getattr(finder, 'is_mmturbox', False):
             finder.force = force
             return
-    sys.meta_path.insert(0, ExtFinder(force))
+    sys.meta_path.insert(0, ExtFinder(force, quiet))
 
 
 if __name__ in ('mmturbox_spawned', 'mmturbox_spawned_force'):
-    add_finder(force=__name__.endswith('_force'))
+    add_finder(force=__name__.endswith('_force'), quiet=True)
