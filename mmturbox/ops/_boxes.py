@@ -28,7 +28,7 @@ def check_scores(boxes: Tensor, scores: Tensor) -> None:
 
 
 def widen(*tensors: Tensor) -> list[Tensor]:
-    """The tensors in one dtype that kernels take: float32 or float64.
+    """The tensors without gradient, all in float32 or all in float64.
 
     Half precision is computed in float32, where IoUs near a threshold and
     coordinates beyond 256 still differ.
@@ -36,7 +36,7 @@ def widen(*tensors: Tensor) -> list[Tensor]:
     dtype = torch.float32
     for tensor in tensors:
         dtype = torch.promote_types(dtype, tensor.dtype)
-    return [tensor.to(dtype) for tensor in tensors]
+    return [tensor.detach().to(dtype) for tensor in tensors]
 
 
 def score_order(scores: Tensor) -> Tensor:

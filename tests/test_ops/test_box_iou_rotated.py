@@ -184,6 +184,11 @@ def test_half_precision_is_the_float32_result_rounded(dtype):
     assert (out.diagonal() == 1).all()
 
 
+def test_the_result_is_cut_from_the_graph():
+    boxes = make_boxes(3).requires_grad_()
+    assert not box_iou_rotated(boxes, boxes).requires_grad
+
+
 def test_opcheck():
     boxes1, boxes2 = make_boxes(4), make_boxes(4, seed=1)
     for aligned in (False, True):

@@ -125,6 +125,16 @@ def test_zero_rotated_boxes_by_keyword(mmcv_ops):
     assert keep.shape == (0, ) and keep.dtype == torch.int64
 
 
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+def test_near_copies_in_half_precision(mmcv_ops, dtype):
+    """KF-A7: four boxes at IoU > 0.9 pairwise reduce to two."""
+    boxes = torch.tensor([[10., 10, 20, 8, 0.5], [10.125, 10, 20, 8, 0.5],
+                          [80, 80, 16, 10, -1], [80, 80.125, 16, 10, -1]])
+    scores = torch.tensor([0.5, 0.75, 0.625, 0.25])
+    dets, keep = mmcv_ops.nms_rotated(boxes.to(dtype), scores.to(dtype), 0.5)
+    assert keep.tolist() == [1, 2] and dets.dtype == dtype
+
+
 @pytest.mark.parametrize('number', [10, 17, 100, 1000])
 def test_ties_keep_the_first_box(mmcv_ops, number):
     """KF-A9: stock nms3d sorts by an unstable sort."""
