@@ -62,7 +62,7 @@ def get_installed_path(package: str) -> str:
 def _module_of(distribution: str) -> str:
     """mmcv-lite -> mmcv."""
     for module, owners in importlib.metadata.packages_distributions().items():
-        if distribution in owners and importlib.util.find_spec(module):
+        if distribution in owners and not module.startswith('_'):
             return module
     raise ModuleNotFoundError(
         f'{distribution} is not installed (pip install {distribution})',
