@@ -1,0 +1,41 @@
+"""Models and their parts: fast twins of mmdet3d's, and layers.
+
+The registry imports this package on the first look-up of a model component.
+Twins are subclasses of mmdet3d's classes; where mmdet3d does not import, each
+is a stand-in that says why when it is built.
+"""
+
+from importlib import import_module
+
+from mmturbox.registry import MODELS
+
+_TWINS = {
+    'CenterHead': 'dense_heads.center_head',
+}
+
+
+def _stand_in(name: str, error: ImportError) -> type:
+
+    def __init__(self, *args, **kwargs):
+        raise ImportError(
+            f'mmturbox.{name} extends a class of mmdet3d, which does not '
+            f'import here: {error}. Install it with '
+            '`pip install --no-deps mmdet3d==1.4.0`') from error
+
+    return type(name, (), {'__init__': __init__, '__module__': __name__})
+
+
+def _register() -> None:
+    try:
+        from mmturbox.ops import mmcv_ext
+        mmcv_ext.install()
+        import mmdet3d.models  # noqa: F401
+    except ImportError as error:
+        for name in _TWINS:
+            MODELS.register_module(name=name, module=_stand_in(name, error))
+        return
+    for module in _TWINS.values():
+        import_module(f'{__name__}.{module}')
+
+
+_register()

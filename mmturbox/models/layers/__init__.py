@@ -1,0 +1,1 @@
+"""Layers built from the operators; parameters named as in stock."""

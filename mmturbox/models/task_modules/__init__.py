@@ -1,0 +1,1 @@
+"""Targets and assigners for whole batches."""

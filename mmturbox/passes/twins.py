@@ -1,0 +1,45 @@
+"""What passes share that swap a component for its fast twin."""
+
+from collections.abc import Callable
+from typing import Any
+
+from .base import Declined, Set, find_types, lookup
+
+
+def swap_types(
+    cfg: Any,
+    stock: str,
+    why_not: Callable[[Any, tuple], str | None] = lambda cfg, path: None
+) -> list[Set] | Declined:
+    """Replace ``type`` of each ``stock`` component of the model.
+
+    Args:
+        cfg: the whole config.
+        stock: ``'mmdet3d.X'``; its twin is ``'mmturbox.X'``.
+        why_not: gives, for the path of a component, why its twin cannot
+            serve it, or None.
+
+    Returns:
+        The edits, or the reasons where there is nothing to swap.
+    """
+    name = stock.rpartition('.')[2]
+    paths = list(find_types(cfg, stock, under='model'))
+    if not paths:
+        return Declined(f'the model has no {name}')
+    reasons = {path: why_not(cfg, path) for path in paths}
+    edits = [
+        Set((*path, 'type'), f'mmturbox.{name}')
+        for path, reason in reasons.items() if reason is None
+    ]
+    return edits or Declined('; '.join(sorted(set(reasons.values()))))
+
+
+def training_settings(cfg: Any, path: tuple) -> dict | None:
+    """``train_cfg`` that the detector hands to the head at ``path``."""
+    own = lookup(cfg, (*path, 'train_cfg'))
+    if own:
+        return own
+    whole = lookup(cfg, (*path[:-1], 'train_cfg')) or {}
+    # MVX detectors keep one part for each modality.
+    part = str(path[-1]).partition('_')[0]
+    return whole.get(part, whole) or None
