@@ -7,6 +7,7 @@ out silently.
 """
 
 import os
+import shlex
 import shutil
 import sys
 from glob import glob
@@ -38,7 +39,8 @@ def _extension():
     if found < TORCH_FLOOR:
         _stop(f'torch {torch.__version__} is older than 2.10',
               'install torch >= 2.10')
-    if shutil.which(os.environ.get('CXX', 'c++')) is None:
+    compiler = shlex.split(os.environ.get('CXX') or 'c++')[0]
+    if shutil.which(compiler) is None:
         _stop('no C++ compiler was found',
               'install g++ (Debian: apt-get install g++) or set CXX')
     try:
@@ -66,6 +68,14 @@ def _wants_native() -> bool:
     return not commands & set(sys.argv[1:])
 
 
+def _requirements(name: str) -> list[str]:
+    with open(f'requirements/{name}.txt') as file:
+        lines = [line.split('#')[0].strip() for line in file]
+    return [line for line in lines if line]
+
+
+with open('README.md', encoding='utf-8') as file:
+    readme = file.read()
 extensions, commands = [], {}
 if _wants_native():
     extension, build_ext = _extension()
@@ -75,8 +85,18 @@ setup(
     name='mmturbox',
     version='0.1.0',
     description='Train OpenMMLab driving models faster with the same losses',
+    long_description=readme,
+    long_description_content_type='text/markdown',
+    license='Apache-2.0',
+    license_files=['LICENSE'],
     python_requires='>=3.10',
     install_requires=['torch>=2.10', 'numpy', 'mmengine>=0.10.7'],
+    # mmdet3d and mmdet themselves are installed with --no-deps, from
+    # requirements/mmdet3d-nodeps.txt: what they ask for cannot be met at once.
+    extras_require={
+        name: _requirements(name)
+        for name in ('build', 'mmdet3d', 'dev')
+    },
     packages=find_namespace_packages(
         include=['mmturbox', 'mmturbox.*', 'projects', 'projects.*']),
     ext_modules=extensions,
