@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from mmengine.optim import OptimWrapper
 
 from .turns import Turns, synchronize
 
@@ -158,10 +159,13 @@ class StepDriver(Turns):
             self.runner.train_dataloader.batch_sampler.batch_size)
 
     @property
-    def optimizers(self) -> list[torch.optim.Optimizer]:
+    def optim_wrappers(self) -> list[OptimWrapper]:
         wrapper = self.runner.optim_wrapper
-        wrappers = getattr(wrapper, 'optim_wrappers', {'': wrapper})
-        return [w.optimizer for w in wrappers.values()]
+        return list(getattr(wrapper, 'optim_wrappers', {'': wrapper}).values())
+
+    @property
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        return [w.optimizer for w in self.optim_wrappers]
 
     def close(self) -> None:
         self._signal(signal.SIGCONT)

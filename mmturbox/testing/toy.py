@@ -70,8 +70,12 @@ class ToyBoxes(Dataset):
 class ToyDetector(BaseModel):
     """One convolution block and a heat-map head with an offset branch."""
 
-    def __init__(self, channels: int = 8, data_preprocessor: Any = None):
+    def __init__(self,
+                 channels: int = 8,
+                 loss_weight: float = 1.,
+                 data_preprocessor: Any = None):
         super().__init__(data_preprocessor=data_preprocessor)
+        self.loss_weight = loss_weight
         self.conv = nn.Conv2d(3, channels, 3, padding=1)
         self.norm = nn.BatchNorm2d(channels)
         self.heat = nn.Conv2d(channels, 1, 1)
@@ -92,7 +96,8 @@ class ToyDetector(BaseModel):
         heat = self.heat(feats)
         target = self.targets(heat, data_samples)
         return dict(
-            loss_heat=F.binary_cross_entropy_with_logits(heat, target),
+            loss_heat=F.binary_cross_entropy_with_logits(heat, target) *
+            self.loss_weight,
             loss_offset=(self.offset(feats).abs() * target).mean())
 
     def forward(self,
