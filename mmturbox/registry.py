@@ -18,6 +18,7 @@ _LOCATIONS = {
     'OPTIM_WRAPPERS': ['mmturbox.optim'],
     'OPTIM_WRAPPER_CONSTRUCTORS': ['mmturbox.optim'],
     'METRICS': ['mmturbox.evaluation'],
+    'FUNCTIONS': ['mmturbox.datasets.loaders'],
 }
 
 
@@ -40,6 +41,7 @@ TASK_UTILS = _child('TASK_UTILS')
 OPTIM_WRAPPERS = _child('OPTIM_WRAPPERS')
 OPTIM_WRAPPER_CONSTRUCTORS = _child('OPTIM_WRAPPER_CONSTRUCTORS')
 METRICS = _child('METRICS')
+FUNCTIONS = _child('FUNCTIONS')
 PASSES = Registry('pass', scope='mmturbox', locations=['mmturbox.passes'])
 
 COMPONENT_REGISTRIES = (RUNNERS, HOOKS, DATASETS, DATA_SAMPLERS, TRANSFORMS,

@@ -12,9 +12,10 @@ from mmengine.dist import init_dist, is_distributed, is_main_process
 from mmengine.logging import MMLogger
 from mmengine.runner import Runner
 from torch import nn
+from torch.utils.data import DataLoader
 
 from mmturbox.datasets import check_data_configs
-from mmturbox.datasets import check_data_configs
+from mmturbox.datasets.loaders import complete_worker_init
 from mmturbox.passes.base import Environment
 from mmturbox.passes.driver import make_plan, switched_off
 from mmturbox.passes.plan import Plan
@@ -97,18 +98,12 @@ class TurboRunner(Runner):
         check_data_configs(self.cfg, 'test')
         return super().test()
 
-    def train(self) -> Any:
-        """As MMEngine's, after a look at the data it will read."""
-        check_data_configs(self.cfg, 'train')
-        return super().train()
-
-    def val(self) -> dict:
-        check_data_configs(self.cfg, 'val')
-        return super().val()
-
-    def test(self) -> dict:
-        check_data_configs(self.cfg, 'test')
-        return super().test()
+    @staticmethod
+    def build_dataloader(dataloader: Any,
+                         seed: int | None = None,
+                         diff_rank_seed: bool = False) -> DataLoader:
+        return Runner.build_dataloader(
+            complete_worker_init(dataloader, seed), seed, diff_rank_seed)
 
     def _plan_record(self) -> list[str]:
         return [s.name for s in self.plan.applied] or self._recorded()
