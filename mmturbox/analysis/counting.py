@@ -32,6 +32,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
 _TORCH = os.path.dirname(torch.__file__)
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -104,6 +105,27 @@ def _caller() -> str:
     return '(no Python frame)'
 
 
+def has_dynamic_size(func, args: tuple, kwargs: dict) -> bool:
+    """Whether the host must read how large the outputs of an operator are.
+
+    Its fake function tells: it gives a size that no input determines. An
+    operator without one is taken to be static.
+    """
+    # Imported late: this takes a second or two, and few operators need it.
+    from torch._subclasses import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+    mode = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
+    args, kwargs = tree_map_only(Tensor, mode.from_tensor, (args, kwargs))
+    try:
+        with mode:
+            outputs = func(*args, **kwargs)
+    except (RuntimeError, NotImplementedError):
+        return False
+    return any(
+        not isinstance(size, int) for output in _tensors([outputs])
+        for size in output.shape)
+
+
 class Counter:
     """Counts what happens in its ``with`` block, on the calling thread.
 
@@ -124,6 +146,7 @@ class Counter:
         self._call = ''  # the outermost Python call of torch, while in it
         self._muted = False  # its reads are already counted
         self._host_call = False  # it works on host tensors only
+        self._probing = False
         self._kinds: dict[Any, tuple[bool, str]] = {}
         self._modes = (_Functions(self), _Dispatches(self))
 
@@ -184,6 +207,8 @@ class Counter:
 
     def python_call(self, func, args: tuple, kwargs: dict) -> Any:
         """A call of torch from Python: reads, uploads, host tensors."""
+        if self._probing:
+            return func(*args, **kwargs)
         name = getattr(func, '__name__', '').partition('.')[0]
         host = not self._is_device(kwargs.get('device')) and all(
             map(self.is_host, _tensors((*args, *kwargs.values()))))
@@ -284,7 +309,7 @@ class Counter:
     def dispatch(self, func, args: tuple, kwargs: dict) -> Any:
         """A dispatched operator: launches, and reads below Python."""
         if func not in self._kinds:
-            self._kinds[func] = self._classify(func)
+            self._kinds[func] = self._classify(func, args, kwargs)
         launch, sync = self._kinds[func]
         if not self._host_call:
             if launch:
@@ -297,8 +322,7 @@ class Counter:
                 self.record('sync', cause)
         return func(*args, **kwargs)
 
-    @staticmethod
-    def _classify(func) -> tuple[bool, str]:
+    def _classify(self, func, args: tuple, kwargs: dict) -> tuple[bool, str]:
         """(is a launch, cause of a sync or '')."""
         name = func.overloadpacket.__name__
         view = any(r.alias_info is not None and not r.alias_info.is_write
@@ -312,6 +336,13 @@ class Counter:
             return launch, 'boolean mask'
         if name in _SYNC_OPS or any(t in func.tags for t in _SYNC_TAGS):
             return launch, name.strip('_')
+        if func.namespace not in ('aten', 'prims', 'c10d', 'profiler'):
+            self._probing = True
+            try:
+                if has_dynamic_size(func, args, kwargs):
+                    return launch, f'size of the output of {name}'
+            finally:
+                self._probing = False
         return launch, ''
 
     def _reads(self, func, args: tuple, kwargs: dict) -> bool:

@@ -134,6 +134,20 @@ def test_optimizer_step_counters_are_not_counted():
     assert counter.launches > 0
 
 
+def test_custom_operators_that_size_their_output_by_data_are_a_sync():
+    from mmturbox.ops.nms import _nms
+    from mmturbox.ops.points_in_boxes import points_in_boxes_all
+    boxes = torch.tensor([[0., 0., 2., 2.], [0., 0., 2., 2.1]])
+    scores = torch.tensor([.5, .6])
+    with Counter() as counter:
+        for _ in range(2):
+            _nms(boxes, scores, .5, 0)
+    assert (counter.syncs, counter.launches) == (2, 2)
+    with Counter() as counter:
+        points_in_boxes_all(torch.zeros(1, 4, 3), torch.zeros(1, 2, 7))
+    assert counter.syncs == 0
+
+
 class _Reads(torch.autograd.Function):
 
     @staticmethod
