@@ -1,11 +1,10 @@
 """Non-maximum suppression of rotated boxes.
 
 Definition: mmcv's ``nms_rotated`` on CUDA (a box goes where the IoU is above
-the threshold, and boxes of different labels never meet), with the exact IoU
-of :mod:`.box_iou_rotated`, and the lower index winning among equal scores.
+the threshold; mmcv's CPU kernel also drops it at the threshold), with the
+IoU of :mod:`.box_iou_rotated`, and the lower index winning among equal scores.
 """
 
-import torch
 from torch import Tensor
 
 from ._boxes import (
@@ -20,27 +19,21 @@ from ._library import define
 from .box_iou_rotated import MODES, rotated_iou
 
 
-def nms_rotated_reference(boxes: Tensor, scores: Tensor, labels: Tensor | None,
+def nms_rotated_reference(boxes: Tensor, scores: Tensor,
                           iou_threshold: float) -> Tensor:
-
-    def suppressed(i: Tensor, rest: Tensor) -> Tensor:
-        gone = rotated_iou(boxes[i], boxes[rest], MODES['iou']) > iou_threshold
-        return gone if labels is None else gone & (labels[i] == labels[rest])
-
-    return greedy_keep(score_order(scores), suppressed)
+    return greedy_keep(
+        score_order(scores), lambda i, rest: rotated_iou(
+            boxes[i], boxes[rest], MODES['iou']) > iou_threshold)
 
 
 _nms_rotated = define(
-    'nms_rotated(Tensor boxes, Tensor scores, Tensor? labels,'
-    ' float iou_threshold) -> Tensor',
+    'nms_rotated(Tensor boxes, Tensor scores, float iou_threshold) -> Tensor',
     nms_rotated_reference,
-    fake=lambda boxes, scores, labels, iou_threshold: new_indices(boxes))
+    fake=lambda boxes, scores, iou_threshold: new_indices(boxes))
 
 
-def nms_rotated(boxes: Tensor,
-                scores: Tensor,
-                iou_threshold: float,
-                labels: Tensor | None = None) -> Tensor:
+def nms_rotated(boxes: Tensor, scores: Tensor,
+                iou_threshold: float) -> Tensor:
     """Drop each rotated box that overlaps a higher-scored kept one too much.
 
     Args:
@@ -48,8 +41,6 @@ def nms_rotated(boxes: Tensor,
             height, angle in radians (see :func:`box_iou_rotated`).
         scores: (N,) floating point.
         iou_threshold: a box goes where its IoU is above this.
-        labels: (N,) of any dtype that holds whole numbers; boxes of
-            different labels do not suppress each other.
 
     Returns:
         (K,) int64, the kept boxes by falling score. Among equal scores the
@@ -64,11 +55,4 @@ def nms_rotated(boxes: Tensor,
     """
     check_boxes('boxes', boxes, 5)
     check_scores(boxes, scores)
-    if labels is not None:
-        if labels.shape != scores.shape or labels.device != boxes.device:
-            raise ValueError(
-                f'labels must have shape ({boxes.shape[0]},) on '
-                f'{boxes.device}, got {tuple(labels.shape)} on '
-                f'{labels.device}')
-        labels = labels.to(torch.int64)
-    return _nms_rotated(*widen(boxes, scores), labels, float(iou_threshold))
+    return _nms_rotated(*widen(boxes, scores), float(iou_threshold))

@@ -18,18 +18,13 @@ def make_boxes(number, dtype=torch.float32, seed=0):
     return boxes.to(dtype), scores.to(dtype)
 
 
-@pytest.mark.parametrize('with_labels', [False, True])
 @pytest.mark.parametrize('dtype', FLOATS)
-def test_agrees_with_its_reference_and_with_pairwise_iou(dtype, with_labels):
+def test_agrees_with_its_reference_and_with_pairwise_iou(dtype):
     boxes, scores = make_boxes(120, dtype)
-    labels = torch.arange(120) % 3 if with_labels else None
-    keep = nms_rotated(boxes, scores, 0.3, labels)
+    keep = nms_rotated(boxes, scores, 0.3)
     assert keep.dtype == torch.int64 and 10 < len(keep) < 110
-    assert torch.equal(
-        keep, nms_rotated_reference(boxes, scores, labels, 0.3))
+    assert torch.equal(keep, nms_rotated_reference(boxes, scores, 0.3))
     iou = box_iou_rotated(boxes, boxes)
-    if with_labels:
-        iou = iou * (labels[:, None] == labels)
     kept = []
     for i in sorted(range(120), key=lambda i: -float(scores[i])):
         if all(iou[k, i] <= 0.3 for k in kept):
@@ -96,9 +91,8 @@ def test_a_box_goes_above_the_threshold_and_not_at_it():
 
 def test_opcheck():
     boxes, scores = make_boxes(30)
-    for labels in (None, torch.arange(30) % 2):
-        torch.library.opcheck(torch.ops.mmturbox.nms_rotated.default,
-                              (boxes, scores, labels, 0.3))
+    torch.library.opcheck(torch.ops.mmturbox.nms_rotated.default,
+                          (boxes, scores, 0.3))
 
 
 def test_two_runs_and_other_thread_counts_are_equal():
@@ -117,7 +111,6 @@ def test_two_runs_and_other_thread_counts_are_equal():
     (lambda b, s: nms_rotated(b[:, :4], s, 0.5), ValueError),
     (lambda b, s: nms_rotated(b, s[:1], 0.5), ValueError),
     (lambda b, s: nms_rotated(b, s.int(), 0.5), TypeError),
-    (lambda b, s: nms_rotated(b, s, 0.5, s[:1]), ValueError),
 ])
 def test_bad_input_is_named(call, error):
     with pytest.raises(error, match='must'):

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from importlib.machinery import PathFinder
 from types import ModuleType
 
-from .. import points_in_boxes
+from ._adapt import adapt
 from ._finder import EXT, add_finder
 from ._names import NAMES
 from ._provided import PROVIDED, provides
@@ -108,24 +108,6 @@ def choose(force: bool = False, quiet: bool = False) -> ModuleType:
     if not quiet:
         _log(f'mmcv._ext: {text}; {reason}')
     return module
-
-
-def adapt(module: ModuleType) -> None:
-    """Let mmcv's ``points_in_boxes`` module take CPU tensors.
-
-    Its functions ask for the current CUDA device first, which fails where
-    torch has no CUDA. Called right after the module is imported.
-    """
-    if not _is_ours(module.ext_module):
-        return
-    for name in ('points_in_boxes_part', 'points_in_boxes_all'):
-        stock, ours = getattr(module, name), getattr(points_in_boxes, name)
-
-        def either(points, boxes, stock=stock, ours=ours):
-            op = stock if points.is_cuda else ours
-            return op(points, boxes)
-
-        setattr(module, name, functools.wraps(stock)(either))
 
 
 def install(force: bool = False) -> bool:

@@ -10,8 +10,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 EXT = 'mmcv._ext'
-# Modules whose Python code fails on CPU tensors before it calls _ext.
-ADAPTED = ('mmcv.ops.points_in_boxes', )
+# Modules whose Python code fails before it calls _ext, see _adapt.py.
+ADAPTED = ('mmcv.ops.iou3d', 'mmcv.ops.nms', 'mmcv.ops.points_in_boxes')
 
 
 def _package():

@@ -9,7 +9,6 @@ from .. import nms_match as _nms_match
 from .. import nms_rotated as _nms_rotated
 from ..box_iou_rotated import MODES
 from ..nms import SOFT_METHODS
-from ._mmcv_nms import watch
 from ._provided import provides
 
 _SOFT_NAMES = {number: name for name, number in SOFT_METHODS.items()}
@@ -42,9 +41,12 @@ def nms_match(dets: Tensor, iou_threshold: float) -> list[list[int]]:
 def nms_rotated(dets: Tensor, scores: Tensor, order: Tensor,
                 dets_sorted: Tensor, labels: Tensor, iou_threshold: float,
                 multi_label: bool) -> Tensor:
-    """``order`` and ``dets_sorted`` come from an unstable sort: not used."""
-    return _nms_rotated(dets[:, :5], scores, iou_threshold,
-                        labels if multi_label else None)
+    """``order`` and ``dets_sorted`` come from an unstable sort: not used.
+
+    With ``multi_label`` the labels are a sixth column of ``dets``; mmcv's
+    kernels do not look at them, and its own test wants it so.
+    """
+    return _nms_rotated(dets[:, :5], scores, iou_threshold)
 
 
 @provides
@@ -81,8 +83,3 @@ def iou3d_nms3d_normal_forward(boxes: Tensor, keep: Tensor, num_out: Tensor,
     """As ``iou3d_nms3d_forward``, yaw taken as zero."""
     equal = boxes.new_zeros(boxes.shape[0])
     _fill_keep(nms3d_normal(boxes, equal, nms_overlap_thresh), keep, num_out)
-
-
-# The provider imports this file, which happens while `mmcv.ops` is on its
-# way, before its modules that are watched for.
-watch()

@@ -4,8 +4,6 @@
 // result the correctly rounded one at no measurable cost.
 #include "../common/box_iou_rotated.h"
 
-#include <optional>
-
 #include "greedy_nms.h"
 
 namespace mmturbox {
@@ -52,7 +50,7 @@ Tensor box_iou_rotated(const Tensor& boxes1, const Tensor& boxes2,
 
 template <typename T>
 std::vector<int64_t> suppress(const Tensor& boxes_in, const Tensor& scores_in,
-                              const int64_t* labels, double threshold) {
+                              double threshold) {
   Tensor scores = torch::stable::contiguous(scores_in);
   const int64_t n = scores.size(0);
   const auto order = score_order(scores.const_data_ptr<T>(), n, 1);
@@ -62,28 +60,20 @@ std::vector<int64_t> suppress(const Tensor& boxes_in, const Tensor& scores_in,
   greedy_nms(
       n, 256, [&](int64_t rank) { keep.push_back(order[rank]); },
       [&](int64_t rank, int64_t begin, int64_t end, uint8_t* removed) {
-        const int64_t i = order[rank];
-        for (int64_t r = begin; r < end; ++r) {
-          const int64_t j = order[r];
-          if (removed[r] || (labels && labels[i] != labels[j])) continue;
-          removed[r] =
-              static_cast<T>(rotated_iou(boxes[i], boxes[j], kIou)) > limit;
-        }
+        const Box& box = boxes[order[rank]];
+        for (int64_t r = begin; r < end; ++r)
+          if (!removed[r])
+            removed[r] =
+                static_cast<T>(rotated_iou(box, boxes[order[r]], kIou)) >
+                limit;
       });
   return keep;
 }
 
 Tensor nms_rotated(const Tensor& boxes, const Tensor& scores,
-                   std::optional<Tensor> labels, double threshold) {
-  const int64_t* label_data = nullptr;
-  Tensor held = boxes;
-  if (labels.has_value()) {
-    held = torch::stable::contiguous(*labels);
-    label_data = held.const_data_ptr<int64_t>();
-  }
+                   double threshold) {
   MMTURBOX_DISPATCH_FLOAT(boxes.scalar_type(), "nms_rotated", {
-    return to_tensor(
-        suppress<scalar_t>(boxes, scores, label_data, threshold), boxes);
+    return to_tensor(suppress<scalar_t>(boxes, scores, threshold), boxes);
   });
 }
 

@@ -1,0 +1,77 @@
+"""What mmcv's Python around ``mmcv._ext`` gets wrong, put right.
+
+None of this reaches ``_ext``, so a few functions are wrapped or replaced
+right after their module is imported (``_finder.py`` sees to that), and only
+where ``_ext`` is ours.
+"""
+
+import functools
+from collections.abc import Callable
+from types import ModuleType
+
+import torch
+
+from .. import nms3d, nms3d_normal, points_in_boxes_all, points_in_boxes_part
+
+
+def _points_in_boxes(module: ModuleType) -> None:
+    """Take CPU tensors.
+
+    mmcv's functions ask for the current CUDA device first, which fails where
+    torch has no CUDA.
+    """
+    for ours in (points_in_boxes_part, points_in_boxes_all):
+        stock = getattr(module, ours.__name__)
+
+        def either(points, boxes, stock=stock, ours=ours):
+            op = stock if points.is_cuda else ours
+            return op(points, boxes)
+
+        setattr(module, ours.__name__, functools.wraps(stock)(either))
+
+
+def _when_empty(name: str, function: Callable) -> Callable:
+    """Answer for zero boxes, leave the rest to ``function``.
+
+    Args:
+        name: of the function's first parameter, the boxes.
+        function: returns boxes with a score column, and their indices.
+    """
+
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        boxes = args[0] if args else kwargs[name]
+        if boxes.shape[0]:
+            return function(*args, **kwargs)
+        return (boxes.new_empty((0, boxes.shape[-1] + 1)),
+                boxes.new_empty((0, ), dtype=torch.int64))
+
+    return wrapper
+
+
+def _nms(module: ModuleType) -> None:
+    """Answer for zero boxes.
+
+    mmcv's ``batched_nms`` takes their maximum, which fails, and its
+    ``nms_rotated`` returns None in place of the indices.
+    """
+    module.batched_nms = _when_empty('boxes', module.batched_nms)
+    module.nms_rotated = _when_empty('dets', module.nms_rotated)
+
+
+def _iou3d(module: ModuleType) -> None:
+    """Order equal scores by their indices: mmcv's sort is not stable."""
+    module.nms3d, module.nms3d_normal = nms3d, nms3d_normal
+
+
+_ADAPTERS = {
+    'mmcv.ops.iou3d': _iou3d,
+    'mmcv.ops.nms': _nms,
+    'mmcv.ops.points_in_boxes': _points_in_boxes,
+}
+
+
+def adapt(module: ModuleType) -> None:
+    """Put a module of mmcv right, just after it was imported."""
+    if getattr(module.ext_module, 'is_mmturbox', False):
+        _ADAPTERS[module.__name__](module)
