@@ -77,7 +77,8 @@ def passes() -> list[tuple[str, str, str, str, str]]:
     env = Environment.detect({})
     rows = []
     for item in all_passes().values():
-        summary = (type(item).__doc__ or '').strip().split('\n')[0]
+        paragraph = (type(item).__doc__ or '').split('\n\n')[0]
+        summary = ' '.join(paragraph.split())
         reason = unmet_need(item, env)
         can = f'no, {reason}' if reason else 'yes'
         rows.append((item.side, item.name, item.parity, can, summary))
