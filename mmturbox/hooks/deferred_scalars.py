@@ -63,11 +63,20 @@ class _Series:
             self._array[index] = value
 
 
-def _dtype_of(value: Tensor) -> np.dtype:
-    """The dtype of the array numpy would make of ``value.item()``."""
-    if value.is_floating_point():
-        return np.dtype(np.float64)
-    return np.dtype(bool if value.dtype == torch.bool else np.int64)
+# The dtypes of the arrays numpy makes of a number, or of ``tensor.item()``.
+_INT, _FLOAT, _BOOL = (np.dtype(t) for t in (np.int64, np.float64, bool))
+_NUMBERS = {int: _INT, float: _FLOAT, bool: _BOOL}
+_ITEMS = {
+    torch.bool: _BOOL,
+    **dict.fromkeys((torch.uint8, torch.int8, torch.int16, torch.int32,
+                     torch.int64), _INT),
+    **dict.fromkeys((torch.float16, torch.bfloat16, torch.float32,
+                     torch.float64), _FLOAT)
+}
+
+
+def _number_dtype(value: int | float) -> np.dtype:
+    return _NUMBERS.get(type(value)) or np.asarray(value).dtype
 
 
 class DeferredHistoryBuffer(HistoryBuffer):
@@ -123,7 +132,7 @@ class DeferredHistoryBuffer(HistoryBuffer):
                 and isinstance(count, (int, float))):
             raise TypeError('a history takes int or float, got log_val '
                             f'{type(log_val)} and count {type(count)}')
-        self._append(log_val, np.asarray(log_val).dtype, count)
+        self._append(log_val, _number_dtype(log_val), count)
 
     def reserve(self, dtype: np.dtype) -> int:
         """Make room for a value that is read later."""
@@ -133,7 +142,7 @@ class DeferredHistoryBuffer(HistoryBuffer):
 
     def _append(self, value: Any, dtype: np.dtype, count: float) -> int:
         place = self._logs.append(value, dtype)
-        self._counts.append(count, np.asarray(count).dtype)
+        self._counts.append(count, _number_dtype(count))
         if len(self._logs) > self.max_length:
             self._logs.keep_last(self.max_length)
             self._counts.keep_last(self.max_length)
@@ -209,13 +218,15 @@ def adopt_buffers(hub: MessageHub) -> None:
             DeferredHistoryBuffer.adopt(buffer, pending)
 
 
-def _reserve(hub: MessageHub, key: str,
+def _reserve(hub: MessageHub, pending: PendingScalars, key: str,
              value: Any) -> tuple[DeferredHistoryBuffer, int] | None:
     """A place for ``value``, or None where it must go the stock way."""
     if (not isinstance(value, Tensor) or value.numel() != 1
-            or value.layout != torch.strided or value.is_complex()):
+            or value.layout != torch.strided):
         return None
-    pending, dtype = pending_of(hub), _dtype_of(value)
+    dtype = _ITEMS.get(value.dtype)
+    if dtype is None:
+        return None
     buffer = hub.log_scalars.get(key)
     if buffer is None:
         buffer = DeferredHistoryBuffer.create(dtype, pending)
@@ -228,24 +239,26 @@ def _reserve(hub: MessageHub, key: str,
     return buffer, buffer.reserve(dtype)
 
 
+@torch.no_grad()
 def defer_scalars(hub: MessageHub, values: Mapping[str, Any]) -> None:
     """``hub.update_scalar(key, value)`` for all, without reading tensors.
 
     The tensors are copied (one launch for each dtype), so they may be views,
     or be written to later.
     """
+    pending = pending_of(hub)
     groups: dict[tuple, tuple[list, list]] = {}
     for key, value in values.items():
-        place = _reserve(hub, key, value)
+        place = _reserve(hub, pending, key, value)
         if place is None:
             hub.update_scalar(key, value)
             continue
         tensors, places = groups.setdefault((value.device, value.dtype),
                                             ([], []))
-        tensors.append(value.detach().reshape(()))
+        tensors.append(value if value.dim() == 0 else value.reshape(()))
         places.append(place)
     for tensors, places in groups.values():
-        pending_of(hub).add(torch.stack(tensors), places)
+        pending.add(torch.stack(tensors), places)
 
 
 def defer_scalar(hub: MessageHub,
@@ -257,8 +270,9 @@ def defer_scalar(hub: MessageHub,
     Args:
         on_read: called with ``[value]`` when it has been read.
     """
-    place = _reserve(hub, key, value)
+    pending = pending_of(hub)
+    place = _reserve(hub, pending, key, value)
     if place is None:
         hub.update_scalar(key, value)
     else:
-        pending_of(hub).add(value.detach(), [place], on_read)
+        pending.add(value.detach(), [place], on_read)
