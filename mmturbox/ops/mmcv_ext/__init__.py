@@ -40,7 +40,7 @@ def _log(text: str) -> None:
 
 def _mmcv_folders() -> list[str] | None:
     """mmcv's package folders, found without importing it."""
-    if 'mmcv' in sys.modules:
+    if sys.modules.get('mmcv') is not None:
         return list(getattr(sys.modules['mmcv'], '__path__', []))
     spec = importlib.util.find_spec('mmcv')
     return None if spec is None else list(spec.submodule_search_locations)
@@ -138,7 +138,7 @@ def install(force: bool = False) -> bool:
         return False
     add_finder(force)
     carry_to_children()
-    if 'mmcv' in sys.modules:
+    if sys.modules.get('mmcv') is not None:
         sys.modules.pop(EXT, None)
         ours = importlib.import_module(EXT)
         for module in list(sys.modules.values()):
@@ -158,6 +158,6 @@ def status() -> str:
     if not ours:
         return f'compiled; {reason}'
     _provider(compiled, reason)
-    lacking = len(NAMES - set(PROVIDED))
+    rest = 'raise when called' if compiled is None else 'are mmcv\'s own'
     return (f'mmturbox; {reason}; {len(PROVIDED)} functions provided, '
-            f'{lacking} raise when called')
+            f'{len(NAMES - set(PROVIDED))} {rest}')

@@ -59,9 +59,9 @@ def box_iou_rotated(boxes1: Tensor, boxes2: Tensor, ious: Tensor,
 
 @provides
 def iou3d_boxes_overlap_bev_forward(boxes_a: Tensor, boxes_b: Tensor,
-                                    ans_overlap: Tensor) -> None:
-    """Fill ``ans_overlap`` (M, N)."""
-    ans_overlap.copy_(boxes_overlap_bev(boxes_a, boxes_b))
+                                    ans_iou: Tensor) -> None:
+    """Fill ``ans_iou`` (M, N)."""
+    ans_iou.copy_(boxes_overlap_bev(boxes_a, boxes_b))
 
 
 def _fill_keep(kept: Tensor, keep: Tensor, num_out: Tensor) -> None:
