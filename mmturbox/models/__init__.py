@@ -11,6 +11,8 @@ from mmturbox.registry import MODELS
 
 _TWINS = {
     'CenterHead': 'dense_heads.center_head',
+    'Det3DDataPreprocessor': 'data_preprocessors.det3d',
+    'PointPillarsScatter': 'middle_encoders.pillars_scatter',
 }
 
 
