@@ -23,7 +23,10 @@ ROUNDS = ('stock', 'turbo', 'turbo', 'stock')
 
 @dataclass
 class Timing:
-    """Seconds of each timed iteration of one run.
+    """Seconds an iteration, the mean of each timed block of one run.
+
+    Workers deliver in bursts, one batch a worker: the median iteration would
+    hide the waits, so the medians are taken over the means of blocks.
 
     Attributes:
         data: waiting for the batch.
@@ -82,22 +85,25 @@ def count_iteration(driver: StepDriver) -> tuple[Counter, int]:
 
 
 def _block(driver: StepDriver, timing: Timing, iterations: int) -> None:
+    times = []
     with driver.active():
-        for index in range(iterations + 1):
+        for _ in range(iterations + 1):
             driver.step(driver.fetch())
-            if index:
-                timing.data.append(driver.data_time)
-                timing.step.append(driver.step_time)
+            times.append((driver.data_time, driver.step_time))
+    data, step = map(statistics.mean, zip(*times[1:], strict=True))
+    timing.data.append(data)
+    timing.step.append(step)
 
 
 def _bare_block(driver: StepDriver, timing: Timing, batch: Any,
                 iterations: int) -> None:
+    times = []
     with driver.active():
-        for index in range(iterations + 1):
+        for _ in range(iterations + 1):
             # A preprocessor may write into the batch.
             driver.step(copy.deepcopy(batch))
-            if index:
-                timing.bare.append(driver.step_time)
+            times.append(driver.step_time)
+    timing.bare.append(statistics.mean(times[1:]))
 
 
 def time_runs(drivers: tuple[StepDriver, StepDriver],

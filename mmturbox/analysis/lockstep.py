@@ -15,6 +15,7 @@ which must be equal, and are compared:
 """
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -29,12 +30,12 @@ from .stepping import StepDriver
 RTOL = 1e-5
 """What ``close`` may differ by, relative to the largest value."""
 GRAD_FLOOR = .05
-"""Gradients below this part of the model's largest gradient are taken
-relative to it, which grants four roundings of the largest: the gradient of a
-bias before a BatchNorm is a sum of such terms that comes out as nothing but
-their rounding."""
+"""Gradients are compared by their Euclidean norm, a parameter at a time; one
+below this part of the whole gradient's norm is taken relative to that, which
+grants four roundings of the whole: the gradient of a bias before a BatchNorm
+is a sum that comes out as nothing but rounding."""
 STATE_FLOOR = 1e-3
-"""The same for optimizer state, which is made of equal gradients."""
+"""Optimizer state is compared by its largest value; the like floor."""
 KINDS = ('settings', 'batch', 'loss', 'gradient', 'parameter', 'buffer',
          'optimizer state')
 
@@ -154,20 +155,19 @@ class Lockstep:
     def _compare_grads(self) -> None:
         """Compare, then let turbo step with stock's gradients."""
         if self._turbo_call >= len(self._grads):
-            self._found('gradient', 'number of backward passes', np.inf)
+            self._found('gradient', 'number of backward passes', math.inf)
             return
         want = self._grads[self._turbo_call]
         self._turbo_call += 1
-        largest = max((float(g.abs().max()) for g in want.values()
-                       if g is not None and g.numel()), default=0.)
+        whole = math.hypot(*(float(g.norm()) for g in want.values()
+                             if g is not None))
         for name, param in self._params[1].items():
             mine, other = want[name], param.grad
             if mine is None or other is None:
-                gap = 0. if mine is other else np.inf
+                gap = 0. if mine is other else math.inf
                 param.grad = None if mine is None else mine.clone()
             else:
-                gap = relative_gap(
-                    to_array(mine), to_array(other), GRAD_FLOOR * largest)
+                gap = gradient_gap(mine, other, GRAD_FLOOR * whole)
                 other.detach().copy_(mine)
             self._found('gradient', name, gap)
 
@@ -175,7 +175,7 @@ class Lockstep:
         want, got = self.stock.outputs, self.turbo.outputs
         for name, value in want.items():
             if name not in got:
-                self._found('loss', name, np.inf)
+                self._found('loss', name, math.inf)
                 continue
             mine, other = to_array(value), to_array(got[name])
             self._found('loss', name, relative_gap(mine, other))
@@ -215,7 +215,7 @@ class Lockstep:
                 if mine is None:
                     continue
                 other = to_array(got.get(index, {}).get(key))
-                gap = np.inf if other is None else relative_gap(
+                gap = math.inf if other is None else relative_gap(
                     mine, other, STATE_FLOOR * largest[key])
                 name = self._names.get(id(order[index]), str(index))
                 self._found('optimizer state', f'{key} of {name}', gap)
@@ -237,6 +237,20 @@ def total_loss(outputs: dict[str, Any]) -> float:
     if 'loss' in outputs:
         return float(to_array(outputs['loss']))
     return sum(float(to_array(v)) for k, v in outputs.items() if 'loss' in k)
+
+
+def gradient_gap(want: Tensor, got: Tensor, floor: float) -> float:
+    """Norm of the difference over the norm of ``want`` (at least floor)."""
+    if want.shape != got.shape:
+        return math.inf
+    want, got = want.double(), got.double()
+    same = (want == got) | (want.isnan() & got.isnan())
+    if same.all():
+        return 0.
+    gap = float((want - got)[~same].norm())
+    if not math.isfinite(gap):
+        return math.inf
+    return gap / max(float(want[~want.isnan()].norm()), floor)
 
 
 def update_gap(before: np.ndarray, want: np.ndarray,

@@ -93,7 +93,8 @@ def number(value: float) -> str:
 def print_rows(rows: Sequence[Row], title: str) -> None:
     """Print the rows as a table."""
     print_table(title, ('', 'stock', 'turbo', 'ratio', 'unit'), [
-        (r.name, number(r.stock), number(r.turbo), f'{r.ratio:.2f}x', r.unit)
+        (r.name, number(r.stock), number(r.turbo),
+         '-' if r.stock == r.turbo == 0 else f'{r.ratio:.2f}x', r.unit)
         for r in rows
     ])
 

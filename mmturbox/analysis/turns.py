@@ -73,6 +73,8 @@ def build_runner(cfg: Any, turbo: bool, work_dir: str) -> Runner:
     cfg.work_dir = work_dir
     # Names of MMEngine's global instances: equal ones would be shared.
     cfg.experiment_name = f'{"turbo" if turbo else "stock"}{next(_numbers)}'
+    if isinstance(cfg.get('visualizer'), dict):
+        cfg.visualizer.name = cfg.experiment_name
     if (cfg.get('randomness') or {}).get('seed') is None:
         cfg.randomness = dict(cfg.get('randomness') or {}, seed=SEED)
     kind = cfg.get('runner_type')

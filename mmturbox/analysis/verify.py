@@ -14,6 +14,7 @@ from .lockstep import RTOL, Lockstep, copy_tensors, total_loss
 from .stepping import StepDriver, pair
 from .turns import RandomState
 
+FREE_RUN = 'free run'
 NUDGE = 1e-7
 NUDGED_RUNS = 2
 FREE_FACTOR = 3.
@@ -61,10 +62,15 @@ class Verdict:
         return all(c.agrees for c in self.checks if c.judged)
 
     @property
+    def lockstep_agrees(self) -> bool:
+        return all(c.agrees for c in self.checks
+                   if c.judged and c.name != FREE_RUN)
+
+    @property
     def largest_gap(self) -> float:
         """Of all that is judged in lockstep (of the free run if nothing)."""
         lockstep = [c.gap for c in self.checks
-                    if c.judged and c.name != 'free run']
+                    if c.judged and c.name != FREE_RUN]
         return max(lockstep or [c.gap for c in self.checks], default=0.)
 
 
@@ -166,7 +172,7 @@ def judge_free_run(parity: str, curves: dict[str, list[float]]) -> Check:
         if name.startswith('nudged'))
     floor = STATISTICAL_FLOOR if statistical else FREE_FLOOR
     what = 'mean of the last half' if statistical else 'largest of all'
-    return Check('free run', gap_of(stock, curves['turbo free']),
+    return Check(FREE_RUN, gap_of(stock, curves['turbo free']),
                  max(FREE_FACTOR * nudged, floor),
                  f'{what}; stock nudged by {NUDGE:g}: {nudged:.1e}')
 
@@ -240,10 +246,15 @@ def _thin_out(passes: list[str],
 def bisect(cfg: Any,
            work_dir: str,
            iterations: int,
+           free_runs: bool = False,
            progress: Callable[[str], None] = print) -> list[str]:
     """The passes of the plan of ``cfg`` that make verify fail.
 
     A run that raises is broken too.
+
+    Args:
+        free_runs: judge by the free run as well; costs three more runs a
+            trial, and is needed only where lockstep agrees.
     """
     from mmturbox.passes.driver import make_plan
     applied = [s.name for s in make_plan(cfg).applied]
@@ -251,13 +262,14 @@ def bisect(cfg: Any,
     def breaks(on: Sequence[str]) -> bool:
         off = [name for name in applied if name not in on]
         progress(f'bisect: trying {", ".join(on) or "no pass"}')
+        trial = without(cfg, off), work_dir, iterations, lambda text: None
         try:
-            verdict = verify(
-                without(cfg, off), work_dir, iterations, lambda text: None)
+            broken = not (verify(*trial).agrees
+                          if free_runs else run_lockstep(*trial)[0].agrees)
         except Exception as error:  # any failure of a pass counts
-            progress(f'bisect: broken, {type(error).__name__}: {error}')
-            return True
-        progress(f'bisect: {"agrees" if verdict.agrees else "broken"}')
-        return not verdict.agrees
+            progress(f'bisect: {type(error).__name__}: {error}')
+            broken = True
+        progress(f'bisect: {"broken" if broken else "agrees"}')
+        return broken
 
     return find_culprits(applied, breaks)

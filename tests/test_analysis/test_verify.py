@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from mmturbox.analysis.lockstep import update_gap
+from mmturbox.analysis.lockstep import gradient_gap, update_gap
 from mmturbox.analysis.verify import (
     bisect,
     find_culprits,
@@ -145,15 +145,17 @@ def test_bisect_names_the_broken_pass(tmp_path, add_pass):
     add_pass('broken', 'model.loss_weight', 1.001, 'close')
     add_pass('harmless', 'default_hooks.logger.interval', 10, side='system')
     cfg = config()
-    assert not verify(cfg, str(tmp_path), 2, quiet).agrees
+    assert not run_lockstep(cfg, str(tmp_path), 2, quiet)[0].agrees
     said = []
-    assert bisect(cfg, str(tmp_path), 2, said.append) == ['broken']
+    assert bisect(
+        cfg, str(tmp_path), 2, progress=said.append) == ['broken']
     assert any('broken' in line for line in said)
 
 
 def test_bisect_names_a_pass_that_raises(tmp_path, add_pass):
     add_pass('raises', 'model.no_such_option', 1)
-    assert bisect(config(), str(tmp_path), 1, quiet) == ['raises']
+    found = bisect(config(), str(tmp_path), 1, progress=quiet)
+    assert found == ['raises']
 
 
 def test_bisect_needs_few_runs_and_finds_pairs():
@@ -199,6 +201,17 @@ def test_the_free_run_may_part_three_times_as_far_as_nudged_stock():
     assert not verdict(3.1e-2, 1e-2)
     assert verdict(5e-5, 0.), 'rounding alone is granted'
     assert not verdict(float('nan'), 1e-2)
+
+
+def test_gradient_gap_is_relative_to_the_norm():
+    want = torch.tensor([3., 4., 0.])
+    assert gradient_gap(want, want, 0.) == 0
+    wrong = want + torch.tensor([0., 0., .05])
+    assert gradient_gap(want, wrong, 1.) == pytest.approx(.01)
+    assert gradient_gap(want, wrong, 50.) == pytest.approx(.001)
+    bad = torch.tensor([3., float('nan'), 0.])
+    assert gradient_gap(want, bad, 1.) == float('inf')
+    assert gradient_gap(bad, bad.clone(), 1.) == 0
 
 
 def test_update_gap_is_relative_to_the_update():
