@@ -12,6 +12,7 @@ from mmturbox.registry import MODELS
 _TWINS = {
     'CenterHead': 'dense_heads.center_head',
     'Det3DDataPreprocessor': 'data_preprocessors.det3d',
+    'PillarFeatureNet': 'voxel_encoders.pillar_encoder',
     'PointPillarsScatter': 'middle_encoders.pillars_scatter',
 }
 

@@ -1,0 +1,1 @@
+"""Twins of mmdet3d's voxel encoders."""
