@@ -35,14 +35,17 @@ struct Arguments {
   }
 };
 
-// body(row, is_positive, index) for every element.
-template <typename F>
-void for_each(const int64_t* target, int64_t rows, int64_t classes, F body) {
+// body(row's weight, is_positive, index) for every element.
+template <typename T, typename F>
+void for_each(const Rows<T>& labels, int64_t rows, int64_t classes, F body) {
   const int64_t grain = 4096 / (classes + 1) + 1;
   torch::stable::parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t n = begin; n < end; ++n)
+    for (int64_t n = begin; n < end; ++n) {
+      const T weight = labels.weight_of(n);
+      const int64_t label = labels.target[n];
       for (int64_t k = 0; k < classes; ++k)
-        body(n, target[n] == k, n * classes + k);
+        body(weight, label == k, n * classes + k);
+    }
   });
 }
 
@@ -56,11 +59,11 @@ Tensor sigmoid_focal_loss(const Tensor& input_in, const Tensor& target,
     const scalar_t* x = input.const_data_ptr<scalar_t>();
     scalar_t* to = out.mutable_data_ptr<scalar_t>();
     const scalar_t g = gamma, pos = alpha, neg = 1 - alpha;
-    for_each(rows.target, input.size(0), input.size(1),
-             [&](int64_t n, bool positive, int64_t i) {
+    for_each(rows, input.size(0), input.size(1),
+             [&](scalar_t weight, bool positive, int64_t i) {
                to[i] = (positive ? pos : neg) *
                        sigmoid_focal(positive ? x[i] : -x[i], g) *
-                       rows.weight_of(n);
+                       weight;
              });
   });
   return in_type(out, input_in.scalar_type());
@@ -81,11 +84,11 @@ Tensor sigmoid_focal_loss_backward(const Tensor& grad_in,
     const scalar_t* from = grad.const_data_ptr<scalar_t>();
     scalar_t* to = out.mutable_data_ptr<scalar_t>();
     const scalar_t g = gamma, pos = alpha, neg = alpha - 1;
-    for_each(rows.target, input.size(0), input.size(1),
-             [&](int64_t n, bool positive, int64_t i) {
+    for_each(rows, input.size(0), input.size(1),
+             [&](scalar_t weight, bool positive, int64_t i) {
                to[i] = (positive ? pos : neg) *
                        sigmoid_focal_slope(positive ? x[i] : -x[i], g) *
-                       rows.weight_of(n) * from[i];
+                       weight * from[i];
              });
   });
   return in_type(out, input_in.scalar_type());
