@@ -71,13 +71,14 @@ def _read(path: str) -> Any:
     hiding = foreign_projects()
     if hiding and is_main_rank():
         logging.getLogger('mmturbox').warning(
-            'the package %s hides the projects of mmturbox, because it has '
-            'an __init__.py; delete that file to use both', hiding)
+            'the package %s hides other folders named "projects", such as '
+            'that of mmturbox, because it has an __init__.py; delete that '
+            'file to use both', hiding)
     try:
         return Config.fromfile(path)
     except ImportError as error:
         raise ConfigError(_import_failure(path, error, hiding)) from error
-    except (OSError, SyntaxError) as error:
+    except (OSError, SyntaxError, AssertionError) as error:
         raise ConfigError(f'the config {path} cannot be read: '
                           f'{error}') from error
 
