@@ -225,3 +225,17 @@ def test_mmcv_and_mmdet3d_layers_run_over_it(mode):
     empty = torch.zeros(0, 3, requires_grad=True)
     layer(empty, torch.zeros(0, 3).int())[0].sum().backward()
     assert empty.grad.shape == (0, 3)
+
+
+# KF-A1: mmcv's own layer reads the batch index of the last point.
+@pytest.mark.parametrize('columns', [3, 4])
+def test_mmcvs_layer_takes_zero_points(columns):
+    from mmturbox.ops import mmcv_ext
+    mmcv_ext.install()
+    mmcv_ops = pytest.importorskip('mmcv.ops')
+    feats = torch.zeros(0, 5, requires_grad=True)
+    layer = mmcv_ops.DynamicScatter([1] * 3, [0] * 6, True)
+    out, coors = layer(feats, torch.zeros(0, columns, dtype=torch.int32))
+    out.sum().backward()
+    assert out.shape == (0, 5) and coors.shape == (0, columns)
+    assert feats.grad.shape == (0, 5)

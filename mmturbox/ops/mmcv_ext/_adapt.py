@@ -64,10 +64,24 @@ def _iou3d(module: ModuleType) -> None:
     module.nms3d, module.nms3d_normal = nms3d, nms3d_normal
 
 
+def _scatter_points(module: ModuleType) -> None:
+    """Answer for zero points: mmcv reads the batch index of the last one."""
+    stock = module.DynamicScatter.forward
+
+    @functools.wraps(stock)
+    def forward(self, points, coors):
+        if coors.shape[0]:
+            return stock(self, points, coors)
+        return self.forward_single(points, coors)
+
+    module.DynamicScatter.forward = forward
+
+
 _ADAPTERS = {
     'mmcv.ops.iou3d': _iou3d,
     'mmcv.ops.nms': _nms,
     'mmcv.ops.points_in_boxes': _points_in_boxes,
+    'mmcv.ops.scatter_points': _scatter_points,
 }
 
 
