@@ -58,7 +58,7 @@ def test(cfg, work_dir: str, args: argparse.Namespace) -> tuple[list, dict]:
 
 def main() -> None:
     args = parse_args()
-    cfg, work_dir = cli.load(args, 'benchmark')
+    cfg, work_dir = cli.load(args, 'benchmark', args.mode)
     rows, extra = (train if args.mode == 'train' else test)(cfg, work_dir,
                                                             args)
     from mmturbox.analysis.plots import bar_chart

@@ -2,9 +2,12 @@
 
 import argparse
 import os
+import signal
+import sys
 from typing import Any
 
 from mmturbox.system.cli import add_common_arguments, load_config
+from mmturbox.system.preflight import ConfigError, preflight
 
 
 def parser(description: str) -> argparse.ArgumentParser:
@@ -17,8 +20,20 @@ def parser(description: str) -> argparse.ArgumentParser:
     return result
 
 
-def load(args: argparse.Namespace, tool: str) -> tuple[Any, str]:
-    """The config, with quiet logging, and the folder of this tool's logs."""
+def load(args: argparse.Namespace,
+         tool: str,
+         mode: str = 'train') -> tuple[Any, str]:
+    """The config, checked and with quiet logging, and the tool's folder.
+
+    Raises:
+        ConfigError: the config cannot be run, or turbo is switched off.
+    """
+    if os.environ.get('MMTURBOX') == '0':
+        raise ConfigError('MMTURBOX=0 is set, which leaves nothing to compare '
+                          'with stock; unset it')
+    # As on Ctrl-C, held data workers must be let go.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(143))
     cfg = load_config(args)
+    preflight(cfg, mode)
     cfg.log_level = 'ERROR'
     return cfg, os.path.join(cfg.work_dir, tool)

@@ -24,7 +24,7 @@ both are used, and each event is counted by one of them.
 import collections
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +32,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map_only
+
+from .operators import MASKED, classify, tensors
 
 _TORCH = os.path.dirname(torch.__file__)
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -57,18 +58,6 @@ _ITEM = {
     '__getitem__': 'index or slice by a scalar tensor',
     '__setitem__': 'index or slice by a scalar tensor',
 }
-_SYNC_TAGS = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
-_SYNC_OPS = ('bincount', '_linalg_check_errors')
-_MASKED = ('index', 'index_put', 'index_put_', '_index_put_impl_')
-# Without alias annotation in the schema, yet no kernel.
-_NO_KERNEL = ('empty', 'empty_like', 'empty_strided', 'new_empty',
-              'new_empty_strided', '_unsafe_view', 'detach', 'detach_',
-              'alias', 'lift', 'lift_fresh', 'resize_', 'set_', 'is_pinned',
-              'is_same_size', 'record_stream', 'size', 'sym_size', 'stride',
-              'sym_stride', 'numel', 'sym_numel', 'storage_offset',
-              'sym_storage_offset', 'is_contiguous', 'device', 'layout',
-              '_has_same_storage_numel', 'squeeze_', 'unsqueeze_',
-              't_', 'transpose_', 'as_strided_', '_reshape_alias')
 
 
 class Event(NamedTuple):
@@ -76,14 +65,6 @@ class Event(NamedTuple):
     kind: str  # 'sync', 'launch' or 'upload'
     cause: str
     where: str
-
-
-def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
 
 
 def show_file(path: str) -> str:
@@ -103,27 +84,6 @@ def _caller() -> str:
             return f'{show_file(file)}:{frame.f_lineno}'
         frame = frame.f_back
     return '(no Python frame)'
-
-
-def has_dynamic_size(func, args: tuple, kwargs: dict) -> bool:
-    """Whether the host must read how large the outputs of an operator are.
-
-    Its fake function tells: it gives a size that no input determines. An
-    operator without one is taken to be static.
-    """
-    # Imported late: this takes a second or two, and few operators need it.
-    from torch._subclasses import FakeTensorMode
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv
-    mode = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
-    args, kwargs = tree_map_only(Tensor, mode.from_tensor, (args, kwargs))
-    try:
-        with mode:
-            outputs = func(*args, **kwargs)
-    except (RuntimeError, NotImplementedError):
-        return False
-    return any(
-        not isinstance(size, int) for output in _tensors([outputs])
-        for size in output.shape)
 
 
 class Counter:
@@ -211,7 +171,7 @@ class Counter:
             return func(*args, **kwargs)
         name = getattr(func, '__name__', '').partition('.')[0]
         host = not self._is_device(kwargs.get('device')) and all(
-            map(self.is_host, _tensors((*args, *kwargs.values()))))
+            map(self.is_host, tensors((*args, *kwargs.values()))))
         if name == 'lift_fresh':  # torch.from_numpy, torch.FloatTensor
             host = True
         if not host:
@@ -261,7 +221,7 @@ class Counter:
         if isinstance(data, Tensor):
             return
         if isinstance(data, (list, tuple)):
-            read = [t for t in _tensors(data) if not self.is_host(t)]
+            read = [t for t in tensors(data) if not self.is_host(t)]
             self.record('sync', f'{name}() of tensors', len(read))
         if name == 'new_tensor' or self._is_device(kwargs.get('device')):
             self.record('upload', f'{name}()')
@@ -293,7 +253,7 @@ class Counter:
             else:
                 self.mark_host([out])
         elif host:
-            self.mark_host(_tensors([out]))
+            self.mark_host(tensors([out]))
         return out
 
     def _target(self, args: tuple, kwargs: dict) -> str | None:
@@ -309,7 +269,11 @@ class Counter:
     def dispatch(self, func, args: tuple, kwargs: dict) -> Any:
         """A dispatched operator: launches, and reads below Python."""
         if func not in self._kinds:
-            self._kinds[func] = self._classify(func, args, kwargs)
+            self._probing = True
+            try:
+                self._kinds[func] = classify(func, args, kwargs)
+            finally:
+                self._probing = False
         launch, sync = self._kinds[func]
         if not self._host_call:
             if launch:
@@ -322,38 +286,15 @@ class Counter:
                 self.record('sync', cause)
         return func(*args, **kwargs)
 
-    def _classify(self, func, args: tuple, kwargs: dict) -> tuple[bool, str]:
-        """(is a launch, cause of a sync or '')."""
-        name = func.overloadpacket.__name__
-        view = any(r.alias_info is not None and not r.alias_info.is_write
-                   for r in func._schema.returns)
-        launch = not view and name not in _NO_KERNEL
-        if func.namespace == 'prim' or func.namespace == 'profiler':
-            launch = False
-        if name == '_local_scalar_dense':
-            return launch, '.item()'
-        if name in _MASKED:
-            return launch, 'boolean mask'
-        if name in _SYNC_OPS or any(t in func.tags for t in _SYNC_TAGS):
-            return launch, name.strip('_')
-        if func.namespace not in ('aten', 'prims', 'c10d', 'profiler'):
-            self._probing = True
-            try:
-                if has_dynamic_size(func, args, kwargs):
-                    return launch, f'size of the output of {name}'
-            finally:
-                self._probing = False
-        return launch, ''
-
     def _reads(self, func, args: tuple, kwargs: dict) -> bool:
         name = func.overloadpacket.__name__
-        if name in _MASKED:
+        if name in MASKED:
             return any(
                 t.dtype in (torch.bool, torch.uint8) and not self.is_host(t)
-                for t in _tensors([args[1]]))
+                for t in tensors([args[1]]))
         if name == 'repeat_interleave':
             return kwargs.get('output_size') is None and len(args) < 2
-        return not all(map(self.is_host, _tensors(args)))
+        return not all(map(self.is_host, tensors(args)))
 
 
 class _Functions(TorchFunctionMode):

@@ -92,10 +92,14 @@ def test_audit_and_benchmark_write_their_rows(tmp_path, config):
     assert plot.read_bytes()[:4] == b'\x89PNG'
 
 
-def test_a_missing_config_is_one_line(tmp_path):
+def test_bad_input_is_one_line(tmp_path, config, monkeypatch):
     done = run('audit.py', 'no_such_config.py', cwd=tmp_path)
     assert done.returncode == 1
     assert done.stderr.strip().splitlines()[-1].startswith('tools/audit.py:')
+    monkeypatch.setenv('MMTURBOX', '0')
+    done = run('verify.py', config)
+    assert done.returncode == 1
+    assert 'unset it' in done.stderr.strip().splitlines()[-1]
 
 
 def test_compare_runs_reads_work_dirs(tmp_path):
