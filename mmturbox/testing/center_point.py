@@ -60,6 +60,7 @@ def center_point_config() -> Any:
                     share_conv_channel=16,
                     separate_head=dict(head_conv=16),
                     bbox_coder=dict(
+                        max_num=100,
                         voxel_size=VOXEL_SIZE[:2],
                         pc_range=POINT_CLOUD_RANGE[:2])),
                 train_cfg=dict(
