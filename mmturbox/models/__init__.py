@@ -9,15 +9,16 @@ from importlib import import_module
 
 from mmturbox.registry import MODELS
 
-_TWINS = {
+TWINS = {
     'CenterHead': 'dense_heads.center_head',
     'Det3DDataPreprocessor': 'data_preprocessors.det3d',
     'PillarFeatureNet': 'voxel_encoders.pillar_encoder',
     'PointPillarsScatter': 'middle_encoders.pillars_scatter',
 }
+"""Name of each twin and the module that registers it."""
 
 
-def _stand_in(name: str, error: ImportError) -> type:
+def _stand_in(name: str, error: Exception) -> type:
 
     def __init__(self, *args, **kwargs):
         raise ImportError(
@@ -33,11 +34,12 @@ def _register() -> None:
         from mmturbox.ops import mmcv_ext
         mmcv_ext.install()
         import mmdet3d.models  # noqa: F401
-    except ImportError as error:
-        for name in _TWINS:
+    # mmdet3d asserts the versions of mmcv and mmdet that it works with.
+    except (ImportError, AssertionError) as error:
+        for name in TWINS:
             MODELS.register_module(name=name, module=_stand_in(name, error))
         return
-    for module in _TWINS.values():
+    for module in TWINS.values():
         import_module(f'{__name__}.{module}')
 
 

@@ -32,4 +32,7 @@ class PillarEncoder(ConfigPass):
     needs = ('module:mmdet3d', )
 
     def plan(self, cfg: Any, env: Environment) -> list[Set] | Declined:
+        from mmturbox.ops import native
+        if env.device == 'cpu' and not native():
+            return Declined('the native operators are not built')
         return swap_types(cfg, 'mmdet3d.PillarFeatureNet', _why_not)

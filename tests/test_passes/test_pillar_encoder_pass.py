@@ -40,3 +40,11 @@ def test_declines_with_the_reason(options, reason):
 def test_stock_default_is_legacy_and_declined():
     cfg = dict(model=dict(pts_voxel_encoder=dict(type='PillarFeatureNet')))
     assert 'legacy' in PillarEncoder().plan(cfg, Environment()).reason
+
+
+def test_declines_on_a_cpu_without_native_operators(monkeypatch):
+    monkeypatch.setattr('mmturbox.ops.native', lambda device='cpu': False)
+    cfg = dict(model=copy.deepcopy(MODEL))
+    assert 'not built' in PillarEncoder().plan(cfg, Environment()).reason
+    on_gpu = PillarEncoder().plan(cfg, Environment(device='cuda'))
+    assert len(on_gpu) == 1

@@ -11,7 +11,7 @@ from mmdet3d.models.voxel_encoders import PillarFeatureNet as StockNet
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from mmturbox.ops.pillar_pool import pillar_grads, pillar_pool, pillar_stats
+from mmturbox.ops import native, pillar_grads, pillar_pool, pillar_stats
 from mmturbox.registry import MODELS
 
 
@@ -64,7 +64,8 @@ class PillarFeatureNet(StockNet):
     With one layer and ``mode='max'`` (as in PointPillars and CenterPoint),
     norm, ReLU and maximum are one operation and the backward pass is sparse.
     On a CPU the output is equal to stock's bit for bit; gradients are the
-    same sums in another order. Anything else runs as stock.
+    same sums in another order. Anything else runs as stock, also a CPU
+    without the native operators, whose bits would differ.
     """
 
     def forward(self, features: Tensor, num_points: Tensor, coors: Tensor,
@@ -100,6 +101,7 @@ class PillarFeatureNet(StockNet):
                 and norm.affine and norm.running_mean is not None
                 and norm.momentum is not None and len(features) > 0
                 and not features.requires_grad
+                and (features.device.type != 'cpu' or native())
                 and features.dtype == norm.weight.dtype
                 and not torch.is_autocast_enabled(features.device.type))
 
