@@ -25,18 +25,26 @@ data_prefix = dict(pts='samples/LIDAR_TOP', img='', sweeps='sweeps/LIDAR_TOP')
 point_cloud_range = [-51.2, -51.2, -5.0, 51.2, 51.2, 3.0]
 voxel_size = [0.8, 0.8, 8]
 
+# Running statistics that settle within a hundred iterations.
+norm_cfg = dict(momentum=0.1)
+
 model = dict(
     data_preprocessor=dict(
         voxel_layer=dict(
-            max_num_points=20,
+            max_num_points=10,
             voxel_size=voxel_size,
             max_voxels=(12000, 16384))),
-    pts_voxel_encoder=dict(feat_channels=[32], voxel_size=voxel_size),
-    pts_middle_encoder=dict(in_channels=32, output_shape=(128, 128)),
-    pts_backbone=dict(in_channels=32, out_channels=[32, 64, 128]),
-    pts_neck=dict(in_channels=[32, 64, 128], out_channels=[64, 64, 64]),
+    pts_voxel_encoder=dict(
+        feat_channels=[16], voxel_size=voxel_size, norm_cfg=norm_cfg),
+    pts_middle_encoder=dict(in_channels=16, output_shape=(128, 128)),
+    pts_backbone=dict(
+        in_channels=16, out_channels=[16, 32, 64], norm_cfg=norm_cfg),
+    pts_neck=dict(
+        in_channels=[16, 32, 64],
+        out_channels=[32, 32, 32],
+        norm_cfg=norm_cfg),
     pts_bbox_head=dict(
-        in_channels=192,
+        in_channels=96,
         share_conv_channel=32,
         separate_head=dict(head_conv=32),
         bbox_coder=dict(voxel_size=voxel_size[:2])),
