@@ -108,6 +108,8 @@ setup_environment() {
     choose_python
     torch=$(torch_of "$PYTHON")
     prefix=$("$PYTHON" -c 'import sys; print(sys.prefix)')
+    # Where the environment itself is read-only, the stamps stay here.
+    [ -w "$prefix" ] || { prefix=$ROOT/build && mkdir -p "$prefix"; }
     say "python: $PYTHON, torch $torch"
     install_requirements "$torch" "$prefix"
     build_operators "$torch" "$prefix"
