@@ -105,7 +105,8 @@ def test_config_with_good_data_passes(root):
     check_data_configs(config(root))
 
 
-def test_missing_data_root_names_key_path_and_remedy():
+def test_missing_data_root_names_key_path_and_remedy(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError) as error:
         check_data_configs(config('data/synthetic-nuscenes/'))
     text = str(error.value)
