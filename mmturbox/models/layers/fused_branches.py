@@ -8,11 +8,16 @@ kernel (their few output channels each make a grouped convolution slow).
 Parameters and buffers stay in the branches' modules.
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+# Hidden maps that a CPU computes at a time: beyond its caches, one large
+# batch norm is slower than several small ones.
+_CPU_BYTES = 4 << 20
 
 
 class FusedBranches:
@@ -36,7 +41,7 @@ class FusedBranches:
             if len({_settings(module) for module in modules}) != 1:
                 raise ValueError(f'the {kind} layers have unlike settings')
         self.widths = [last.out_channels for last in self.lasts]
-        self._index: dict[torch.device, tuple[Tensor, Tensor]] = {}
+        self._rows: dict[tuple, tuple[Tensor, Tensor]] = {}
 
     def _layers(self) -> tuple[list, list, list]:
         return ([branch[0].conv for branch in self.branches],
@@ -64,66 +69,84 @@ class FusedBranches:
             Equal to the branches one by one up to the order of sums; running
             statistics are updated likewise.
         """
-        first = self.firsts[0]
-        weight = torch.cat([conv.weight for conv in self.firsts])
+        outs = [self._run(x, part) for part in self._parts(x)]
+        return outs[0] if len(outs) == 1 else torch.cat(outs, dim=1)
+
+    def _parts(self, x: Tensor) -> list[slice]:
+        """Branches to be run together."""
+        num, parts = len(self.branches), 1
+        if x.device.type == 'cpu':
+            hidden = x.numel() // x.shape[1] * self.firsts[0].out_channels
+            size = num * hidden * x.element_size()
+            parts = min(num, math.ceil(size / _CPU_BYTES)) or 1
+        cuts = [num * i // parts for i in range(parts + 1)]
+        return list(map(slice, cuts[:-1], cuts[1:]))
+
+    def _run(self, x: Tensor, part: slice) -> Tensor:
+        firsts = self.firsts[part]
+        weight = torch.cat([conv.weight for conv in firsts])
         bias = None
-        if first.bias is not None:
-            bias = torch.cat([conv.bias for conv in self.firsts])
-        hidden = F.conv2d(x, weight, bias, padding=first.padding)
-        return self._last(F.relu_(self._norm(hidden)))
+        if firsts[0].bias is not None:
+            bias = torch.cat([conv.bias for conv in firsts])
+        hidden = F.conv2d(x, weight, bias, padding=firsts[0].padding)
+        return self._last(_norm(self.norms[part], hidden).relu_(), part)
 
-    def _norm(self, hidden: Tensor) -> Tensor:
-        norms, norm = self.norms, self.norms[0]
-        mean = torch.cat([one.running_mean for one in norms])
-        var = torch.cat([one.running_var for one in norms])
-        hidden = F.batch_norm(
-            hidden, mean, var, torch.cat([one.weight for one in norms]),
-            torch.cat([one.bias for one in norms]), norm.training,
-            norm.momentum, norm.eps)
-        if norm.training:
-            with torch.no_grad():
-                width = norm.num_features
-                torch._foreach_copy_([one.running_mean for one in norms],
-                                     list(mean.split(width)))
-                torch._foreach_copy_([one.running_var for one in norms],
-                                     list(var.split(width)))
-                torch._foreach_add_([one.num_batches_tracked for one in norms],
-                                    1)
-        return hidden
-
-    def _last(self, hidden: Tensor) -> Tensor:
+    def _last(self, hidden: Tensor, part: slice) -> Tensor:
         """The last convolutions: a product for each offset of the kernel,
         then the sum of the shifted results."""
-        batch, channels, height, width = hidden.shape
-        last = self.lasts[0]
-        num, size = len(self.lasts), last.kernel_size
-        padded, used = self._indices(hidden.device)
-        weight = torch.cat([conv.weight for conv in self.lasts])
+        batch, _, height, width = hidden.shape
+        lasts = self.lasts[part]
+        padded, used = self._indices(part, hidden.device)
+        weight = torch.cat([conv.weight for conv in lasts])
         # A row of zeros stands in for the outputs that a branch lacks.
         weight = F.pad(weight, (0, 0) * 3 + (0, 1))[padded]
         # (num, outputs, in, kh, kw) -> (num, outputs * kh * kw, in). A
         # convolution is the correlation with the offsets turned around.
         weight = weight.flip(3, 4).permute(0, 1, 3, 4, 2).flatten(1, 3)
-        parts = weight @ hidden.view(batch, num, -1, height * width)
+        parts = hidden.reshape(batch, len(lasts), -1, height * width)
         out = F.fold(
-            parts.flatten(1, 2), (height, width), size, padding=last.padding)
-        bias = torch.cat([conv.bias for conv in self.lasts])
+            (weight @ parts).flatten(1, 2), (height, width),
+            lasts[0].kernel_size,
+            padding=lasts[0].padding)
+        bias = torch.cat([conv.bias for conv in lasts])
         return out.index_select(1, used) + bias[:, None, None]
 
-    def _indices(self, device: torch.device) -> tuple[Tensor, Tensor]:
+    def _indices(self, part: slice,
+                 device: torch.device) -> tuple[Tensor, Tensor]:
         """(num, most) rows of the stacked last weights, the row after them
         where a branch has fewer outputs than the widest; and the places of
         the real outputs among num * most."""
-        if device not in self._index:
-            most, total = max(self.widths), sum(self.widths)
-            padded = torch.full((len(self.widths), most), total)
+        key = (part.start, part.stop, device)
+        if key not in self._rows:
+            widths = self.widths[part]
+            padded = torch.full((len(widths), max(widths)), sum(widths))
             row = 0
-            for i, width in enumerate(self.widths):
+            for i, width in enumerate(widths):
                 padded[i, :width] = torch.arange(row, row + width)
                 row += width
-            used = torch.where(padded.flatten() < total)[0]
-            self._index[device] = padded.to(device), used.to(device)
-        return self._index[device]
+            used = torch.where(padded.flatten() < sum(widths))[0]
+            self._rows[key] = padded.to(device), used.to(device)
+        return self._rows[key]
+
+
+def _norm(norms: list[nn.BatchNorm2d], hidden: Tensor) -> Tensor:
+    """Batch norm of all branches' channels; updates their statistics."""
+    one = norms[0]
+    mean = torch.cat([norm.running_mean for norm in norms])
+    var = torch.cat([norm.running_var for norm in norms])
+    hidden = F.batch_norm(hidden, mean, var,
+                          torch.cat([norm.weight for norm in norms]),
+                          torch.cat([norm.bias for norm in norms]),
+                          one.training, one.momentum, one.eps)
+    if one.training:
+        with torch.no_grad():
+            torch._foreach_copy_([norm.running_mean for norm in norms],
+                                 list(mean.split(one.num_features)))
+            torch._foreach_copy_([norm.running_var for norm in norms],
+                                 list(var.split(one.num_features)))
+            torch._foreach_add_([norm.num_batches_tracked for norm in norms],
+                                1)
+    return hidden
 
 
 def _settings(module: nn.Module) -> tuple:
