@@ -12,13 +12,5 @@ if [ $# -lt 2 ]; then
     echo "usage: $0 CONFIG GPUS [arguments of tools/train.py]" >&2
     exit 2
 fi
-HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-export PYTHONPATH="$HERE/..${PYTHONPATH:+:$PYTHONPATH}"
-exec "${PYTHON:-python}" -m torch.distributed.run \
-    --nnodes="${NNODES:-1}" \
-    --node-rank="${NODE_RANK:-0}" \
-    --master-addr="${MASTER_ADDR:-127.0.0.1}" \
-    --master-port="${PORT:-29500}" \
-    --nproc-per-node="$2" \
-    ${NUMA:+--numa-binding="$NUMA"} \
-    "$HERE/train.py" "$1" --launcher pytorch "${@:3}"
+. "$(dirname "${BASH_SOURCE[0]}")/_torchrun.sh"
+torchrun_tool "$2" train.py "$1" "${@:3}"

@@ -185,11 +185,11 @@ def apply_edits(cfg: Any, edits: Iterable[Edit]) -> None:
     for path in sorted(wraps, key=len, reverse=True):
         edit, old = wraps[path], lookup(cfg, path)
         put(edit, {'type': edit.type, **edit.kwargs, edit.key: old})
-    splices = [e for e in edits if isinstance(e, Splice)]
+    splices = [e for e in reversed(edits) if isinstance(e, Splice)]
     # From the right; a replacement goes before an insertion at its start, and
     # of insertions at one point the last one, which ends up behind.
     for edit in sorted(
-            splices[::-1], key=lambda e: (-len(e.path), -e.start, -e.stop)):
+            splices, key=lambda e: (-len(e.path), -e.start, -e.stop)):
         items = list(lookup(cfg, edit.path) or [])
         items[edit.start:edit.stop] = edit.new
         put(edit, items)

@@ -12,8 +12,8 @@ from mmengine.model import BaseModel
 from mmengine.registry import DATASETS, MODELS
 from mmengine.runner import Runner
 
-from mmturbox.registry import PASSES
 from mmturbox.passes.base import ConfigPass, Set
+from mmturbox.registry import PASSES
 from mmturbox.runner import TurboRunner
 
 
