@@ -12,5 +12,5 @@ torchrun_tool() {
         --master-port="${PORT:-29500}" \
         --nproc-per-node="$1" \
         ${NUMA:+--numa-binding="$NUMA"} \
-        "$here/$2" "${@:3}" --launcher pytorch
+        "$here/$2" --launcher pytorch "${@:3}"
 }
