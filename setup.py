@@ -90,7 +90,7 @@ setup(
     license='Apache-2.0',
     license_files=['LICENSE'],
     python_requires='>=3.10',
-    install_requires=['torch>=2.10', 'numpy', 'mmengine>=0.10.7'],
+    install_requires=['torch>=2.10', 'numpy', 'mmengine>=0.10.7', 'psutil'],
     # mmdet3d and mmdet themselves are installed with --no-deps, from
     # requirements/mmdet3d-nodeps.txt: what they ask for cannot be met at once.
     extras_require={

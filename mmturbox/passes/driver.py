@@ -10,6 +10,7 @@ from copy import deepcopy
 from typing import Any
 
 from mmturbox.registry import PASSES
+from mmturbox.system.preflight import ConfigError
 
 from .base import SIDES, ConfigPass, Declined, Environment
 from .edits import Edit, Set, Wrap, check_conflicts, lookup, show_path
@@ -62,6 +63,17 @@ def _is_done(edit: Edit, cfg: Any) -> bool:
     return list(old or [])[edit.start:edit.stop] == list(edit.new)
 
 
+def _run_pass(item: ConfigPass, request: Request, cfg: Any,
+              env: Environment) -> list[Edit] | Declined:
+    try:
+        return item.plan(cfg, env, **{**item.options, **request.options})
+    except ValueError as error:
+        # What a pass says of the user's options; anything else is a bug.
+        if request.options:
+            raise ConfigError(str(error)) from error
+        raise
+
+
 def _ask(item: ConfigPass, request: Request, cfg: Any, env: Environment,
          was_applied: bool) -> Step:
     step = Step(item.name, item.side, item.parity, 'off')
@@ -75,7 +87,7 @@ def _ask(item: ConfigPass, request: Request, cfg: Any, env: Environment,
         return step
     reason = unmet_need(item, env)
     if reason is None:
-        result = item.plan(cfg, env, **{**item.options, **request.options})
+        result = _run_pass(item, request, cfg, env)
         if isinstance(result, Declined):
             reason = result.reason
         else:
@@ -93,8 +105,8 @@ def _ask(item: ConfigPass, request: Request, cfg: Any, env: Environment,
         return step
     step.status, step.reason = 'declined', reason
     if request.on and not was_applied and reason != 'already so':
-        raise ValueError(f'turbo.{item.name} was asked for by name but cannot '
-                         f'apply: {reason}')
+        raise ConfigError(f'turbo.{item.name} was asked for by name but '
+                          f'cannot apply: {reason}')
     return step
 
 
@@ -110,8 +122,8 @@ def make_plan(cfg: Any, env: Environment | None = None) -> Plan:
         ``MMTURBOX=0`` it is empty.
 
     Raises:
-        ValueError, TypeError: a bad ``turbo`` option, or a pass asked for by
-            name that cannot apply.
+        ConfigError: a bad ``turbo`` option, or a pass asked for by name that
+            cannot apply.
         EditConflict: two passes claim one place.
     """
     passes = all_passes()

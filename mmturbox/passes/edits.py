@@ -16,10 +16,12 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
+from mmturbox.system.preflight import ConfigError
+
 Path = tuple[str | int, ...]
 
 
-class EditConflict(ValueError):
+class EditConflict(ConfigError):
     """Two passes claim one place of the config."""
 
 

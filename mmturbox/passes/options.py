@@ -5,11 +5,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from mmturbox.system.preflight import ConfigError
+
 from .base import ConfigPass
 
 LEVELS = ('same', 'max')
 # Written by the driver into the config it has edited.
 APPLIED = 'applied'
+
+
+class OptionTypeError(ConfigError, TypeError):
+    """A value in ``turbo`` has the wrong type."""
 
 
 @dataclass
@@ -19,11 +25,11 @@ class Request:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-def unknown_name(name: str, known: Iterable[str], kind: str) -> ValueError:
+def unknown_name(name: str, known: Iterable[str], kind: str) -> ConfigError:
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1)
     hint = f'did you mean {close[0]!r}? ' if close else ''
-    return ValueError(f'unknown {kind} {name!r}: {hint}'
+    return ConfigError(f'unknown {kind} {name!r}: {hint}'
                       f'known are {", ".join(known)}')
 
 
@@ -45,14 +51,14 @@ def _read_options(item: ConfigPass, given: dict) -> dict[str, Any]:
     for key, value in given.items():
         if key not in item.options:
             if not item.options:
-                raise ValueError(f'turbo.{item.name} takes no options, got '
+                raise ConfigError(f'turbo.{item.name} takes no options, got '
                                  f'{key!r}; use turbo = dict({item.name}='
                                  'True or False)')
             raise unknown_name(key, item.options,
                                f'option of turbo.{item.name}')
         default = item.options[key]
         if not _type_fits(value, default):
-            raise TypeError(f'turbo.{item.name}.{key} must be a '
+            raise OptionTypeError(f'turbo.{item.name}.{key} must be a '
                             f'{type(default).__name__}, got '
                             f'{type(value).__name__} {value!r}')
     return dict(given)
@@ -64,17 +70,18 @@ def read_turbo(
     """The level and a request for each pass.
 
     Raises:
-        ValueError: unknown level, pass or option (with the closest name).
-        TypeError: a value of the wrong type, naming the option.
+        ConfigError: unknown level, pass or option (with the closest name).
+        OptionTypeError: a value of the wrong type, naming the option.
     """
     if turbo is None:
         turbo = {}
     if not isinstance(turbo, dict):
-        raise TypeError('turbo must be a dict such as dict(level="same"), got '
-                        f'{type(turbo).__name__} {turbo!r}')
+        raise OptionTypeError(
+            'turbo must be a dict such as dict(level="same"), got '
+            f'{type(turbo).__name__} {turbo!r}')
     level = turbo.get('level', 'same')
     if level not in LEVELS:
-        raise ValueError(f'turbo.level must be one of {", ".join(LEVELS)}, '
+        raise ConfigError(f'turbo.level must be one of {", ".join(LEVELS)}, '
                          f'got {level!r}')
     requests = {name: Request() for name in passes}
     for name, value in turbo.items():
@@ -90,6 +97,7 @@ def read_turbo(
             requests[name].on = True
             requests[name].options = _read_options(passes[name], value)
         else:
-            raise TypeError(f'turbo.{name} must be True, False or a dict of '
-                            f'options, got {type(value).__name__} {value!r}')
+            raise OptionTypeError(
+                f'turbo.{name} must be True, False or a dict of options, got '
+                f'{type(value).__name__} {value!r}')
     return level, requests

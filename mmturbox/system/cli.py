@@ -134,21 +134,10 @@ def stock_reason(cfg: Any) -> str | None:
 
 
 def build_runner(cfg: Any) -> Any:
-    """The Runner that ``cfg`` asks for; says so where it stays stock.
-
-    Raises:
-        ConfigError: ``turbo`` names an unknown pass or option, or gives one a
-            value of a wrong type.
-    """
+    """The Runner that ``cfg`` asks for; says so where it stays stock."""
     from mmengine.registry import RUNNERS
     from mmengine.runner import Runner
 
-    from mmturbox.passes.driver import all_passes
-    from mmturbox.passes.options import read_turbo
-    try:
-        read_turbo(cfg.get('turbo'), all_passes())
-    except (ValueError, TypeError) as error:
-        raise ConfigError(str(error)) from error
     reason = stock_reason(cfg)
     if reason and is_main_rank():
         print(f'[mmturbox] this run is stock: {reason}')

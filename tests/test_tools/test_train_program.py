@@ -94,6 +94,8 @@ def test_mmturbox_0_trains_the_same_file_stock(tmp_path):
      'has no effect'),
     ('train.py', [CONFIG, '--cfg-options', 'turbo.no_pass=True'],
      "unknown turbo option 'no_pass'"),
+    ('train.py', [CONFIG, '--cfg-options', 'turbo.center_head=True'],
+     'turbo.center_head was asked for by name but cannot apply: '),
     ('train.py', [CONFIG, '--cfg-options', 'turbo.ddp.static_graph=7'],
      'turbo.ddp.static_graph must be a bool'),
     ('test.py', [CONFIG, 'no.pth'], "no checkpoint 'no.pth'"),
@@ -116,7 +118,8 @@ def test_bad_input_is_one_clear_error(tmp_path, monkeypatch, tool, args,
             run_program(module.main, f'tools/{tool}')
     finally:
         if 'mmturbox.enable' in sys.modules:
-            sys.modules['mmturbox.enable'].undo()
+            # So that the next config imports it anew.
+            sys.modules.pop('mmturbox.enable').undo()
     message = str(stopped.value)
     assert message.startswith(f'tools/{tool}: ') and '\n' not in message
     assert text in message
