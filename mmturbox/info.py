@@ -78,7 +78,7 @@ def passes() -> list[tuple[str, str, str, str, str]]:
     rows = []
     for item in all_passes().values():
         paragraph = (type(item).__doc__ or '').split('\n\n')[0]
-        summary = ' '.join(paragraph.split())
+        summary = ' '.join(paragraph.split()).replace('``', '`')
         reason = unmet_need(item, env)
         can = f'no, {reason}' if reason else 'yes'
         rows.append((item.side, item.name, item.parity, can, summary))

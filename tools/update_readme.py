@@ -27,10 +27,15 @@ def passes_body() -> str:
                        for side, name, parity, _, summary in passes()])
 
 
+def short(value: float) -> str:
+    """Three digits, or all of a whole number."""
+    return f'{value:,.0f}' if value >= 1000 else f'{value:.3g}'
+
+
 def measured_body(report: dict) -> str:
     """The rows of a report, and what they were measured with."""
-    rows = [(row['name'], f'{row["stock"]:.4g}', f'{row["turbo"]:.4g}',
-             row['unit'], f'{row["ratio"]:.2f}x') for row in report['rows']]
+    rows = [(row['name'], short(row['stock']), short(row['turbo']),
+             row['unit'], f'{short(row["ratio"])}x') for row in report['rows']]
     return (f'{table_rows(rows)}\n\n`{report["command"]}` @ '
             f'`{report["commit"]}`; {report["machine"]}')
 

@@ -40,8 +40,8 @@ def test_report_fills_the_measured_table_under_its_head(tool):
             '<!-- measured:end -->\nb\n')
     text = tool.replace_body(text, 'measured', tool.measured_body(report))
     assert text == ('a\n<!-- measured:begin -->\n| x | y |\n| --- | --- |\n'
-                    '| host syncs | 1000 | 4 | 1 | 250.00x |\n'
-                    '| iteration time | 0.5123 | 0.25 | s | 2.05x |\n\n'
+                    '| host syncs | 1,000 | 4 | 1 | 250x |\n'
+                    '| iteration time | 0.512 | 0.25 | s | 2.05x |\n\n'
                     '`tools/benchmark.py c.py` @ `abc`; two cores\n'
                     '<!-- measured:end -->\nb\n')
 
