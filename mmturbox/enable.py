@@ -9,16 +9,14 @@ keeps the run stock; :func:`undo` takes the seam away.
 from mmengine.runner import Runner
 
 import mmturbox.register  # noqa: F401
-from mmturbox.system import compat
-
-_SEAM = '_mmturbox_original'
+from mmturbox.system import SEAM, compat
 
 
 def install() -> None:
     """Set the seam; once, however often it is called."""
     compat.install()
     current = Runner.__dict__['from_cfg']
-    if hasattr(current.__func__, _SEAM):
+    if hasattr(current.__func__, SEAM):
         return
 
     def from_cfg(cls, cfg):
@@ -32,13 +30,13 @@ def install() -> None:
         return current.__func__(cls, cfg)
 
     from_cfg.__doc__ = current.__func__.__doc__
-    setattr(from_cfg, _SEAM, current)
+    setattr(from_cfg, SEAM, current)
     Runner.from_cfg = classmethod(from_cfg)
 
 
 def undo() -> None:
     """Give ``Runner.from_cfg`` back as it was."""
-    original = getattr(Runner.__dict__['from_cfg'].__func__, _SEAM, None)
+    original = getattr(Runner.__dict__['from_cfg'].__func__, SEAM, None)
     if original is not None:
         Runner.from_cfg = original
 

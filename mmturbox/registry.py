@@ -17,7 +17,6 @@ _LOCATIONS = {
     'TASK_UTILS': ['mmturbox.models.task_modules'],
     'OPTIM_WRAPPERS': ['mmturbox.optim'],
     'OPTIM_WRAPPER_CONSTRUCTORS': ['mmturbox.optim'],
-    'METRICS': ['mmturbox.evaluation'],
     'FUNCTIONS': ['mmturbox.datasets.loaders'],
 }
 
@@ -28,7 +27,7 @@ def _child(name: str) -> Registry:
         parent.name,
         parent=parent,
         scope='mmturbox',
-        locations=_LOCATIONS[name])
+        locations=_LOCATIONS.get(name, []))
 
 
 RUNNERS = _child('RUNNERS')

@@ -2,3 +2,6 @@
 
 Nothing is imported from here at package import.
 """
+
+SEAM = '_mmturbox_original'
+"""The attribute that :mod:`mmturbox.enable` puts on ``Runner.from_cfg``."""

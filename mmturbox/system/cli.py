@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from . import compat
+from . import SEAM, compat
 from .launch import add_launch_arguments, export_rank_variables, is_main_rank
 from .preflight import ConfigError, foreign_projects
 
@@ -123,8 +123,7 @@ def stock_reason(cfg: Any) -> str | None:
             return None
         return (f'runner_type {name} is not a TurboRunner; only '
                 'runner_type="mmturbox.TurboRunner" is accelerated')
-    if 'mmturbox.enable' in sys.modules and hasattr(
-            Runner.from_cfg.__func__, sys.modules['mmturbox.enable']._SEAM):
+    if hasattr(Runner.from_cfg.__func__, SEAM):
         return None
     if cfg.filename and Config._is_lazy_import(cfg.filename):
         return ('a pure-Python config does not run custom_imports; add '

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import mmturbox
+
 ROOT = Path(__file__).parents[2]
 TOY = Path(__file__).parent / 'toy'
 CONFIG = str(TOY / 'toy_config.py')
@@ -120,6 +122,7 @@ def test_bad_input_is_one_clear_error(tmp_path, monkeypatch, tool, args,
         if 'mmturbox.enable' in sys.modules:
             # So that the next config imports it anew.
             sys.modules.pop('mmturbox.enable').undo()
+            vars(mmturbox).pop('enable', None)
     message = str(stopped.value)
     assert message.startswith(f'tools/{tool}: ') and '\n' not in message
     assert text in message
