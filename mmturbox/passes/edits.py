@@ -16,6 +16,8 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
+from mmengine.config import Config
+
 from mmturbox.system.preflight import ConfigError
 
 Path = tuple[str | int, ...]
@@ -38,8 +40,7 @@ def show_path(path: Path) -> str:
 
 def as_dict(cfg: Any) -> Any:
     """The ConfigDict inside a Config; anything else as it is."""
-    return cfg.__dict__.get('_cfg_dict', cfg) if hasattr(
-        cfg, 'pretty_text') else cfg
+    return cfg._cfg_dict if isinstance(cfg, Config) else cfg
 
 
 def lookup(node: Any, path: Path, default: Any = None) -> Any:

@@ -236,3 +236,14 @@ def test_types_match_as_string_scoped_string_and_class():
     cfg = Config(dict(model=dict(a=[dict(type='Net')], b=dict(type='Net'))))
     assert list(find_types(cfg, 'Net', under='model')) == [('model', 'a', 0),
                                                           ('model', 'b')]
+
+
+def test_planning_does_not_format_the_config(passes, monkeypatch):
+    # Config.pretty_text runs a code formatter: seconds for a real config.
+    def formatted(self):
+        raise AssertionError('the config was formatted')
+
+    monkeypatch.setattr(Config, 'pretty_text', property(formatted))
+    cfg = config()
+    plan(cfg).apply(cfg)
+    assert cfg.model.type == 'mmturbox.Net'
