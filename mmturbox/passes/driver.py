@@ -134,7 +134,7 @@ def make_plan(cfg: Any, env: Environment | None = None) -> Plan:
             for p in passes.values()
         ], level)
     env = env or Environment.detect(cfg)
-    done = {e['name'] for e in (cfg.get('turbo') or {}).get(APPLIED, [])}
+    done = set((cfg.get('turbo') or {}).get(APPLIED, {}))
     # A copy, so that a pass cannot edit by accident.
     view = deepcopy(cfg)
     plan = Plan([

@@ -72,19 +72,17 @@ class Plan:
         return PARITIES[max(used, default=0)]
 
     def apply(self, cfg: Any) -> None:
-        """Edit ``cfg`` in place and record the edits in ``turbo.applied``."""
+        """Edit ``cfg`` in place; ``turbo.applied`` records the edits as
+        ``{pass: ['path: old -> new', ...]}``."""
         if not self.applied:
             return
         apply_edits(cfg, [e for s in self.applied for e in s.raw])
         turbo = dict(cfg.get('turbo') or {})
-        before = {e['name']: e for e in turbo.get(APPLIED, [])}
+        record = dict(turbo.get(APPLIED, {}))
         for step in self.applied:
-            edits = [dict(path=p, old=o, new=n) for p, o, n in step.edits]
-            if step.name in before:
-                edits = before[step.name]['edits'] + edits
-            before[step.name] = dict(
-                name=step.name, parity=step.parity, edits=edits)
-        turbo[APPLIED] = list(before.values())
+            edits = [f'{path}: {a} -> {b}' for path, a, b in step.edits]
+            record[step.name] = [*record.get(step.name, []), *edits]
+        turbo[APPLIED] = record
         cfg['turbo'] = turbo
 
     def digest(self) -> str:

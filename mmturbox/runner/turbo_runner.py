@@ -105,24 +105,21 @@ class TurboRunner(Runner):
         return Runner.build_dataloader(
             complete_worker_init(dataloader, seed), seed, diff_rank_seed)
 
-    def _plan_record(self) -> list[str]:
-        return [s.name for s in self.plan.applied] or self._recorded()
-
-    def _recorded(self) -> list[str]:
-        applied = (self.cfg.get('turbo') or {}).get('applied', [])
-        return [e['name'] for e in applied]
+    def _applied(self) -> list[str]:
+        """Names of the passes this config went through."""
+        return sorted((self.cfg.get('turbo') or {}).get('applied', {}))
 
     def save_checkpoint(self, *args, meta: dict | None = None,
                         **kwargs) -> None:
         """As MMEngine's; notes the applied passes in the meta data."""
-        meta = {**(meta or {}), _META_KEY: sorted(self._plan_record())}
+        meta = {**(meta or {}), _META_KEY: self._applied()}
         super().save_checkpoint(*args, meta=meta, **kwargs)
 
     def resume(self, filename: str, *args, **kwargs) -> None:
         """As MMEngine's; warns when the run was begun under another plan."""
         super().resume(filename, *args, **kwargs)
         before = set(self._last_meta.get(_META_KEY, []))
-        now = set(self._plan_record())
+        now = set(self._applied())
         if before != now:
             parts = []
             if now - before:

@@ -102,9 +102,9 @@ def test_options_reach_the_pass(passes):
 def test_applying_records_the_edits_and_planning_twice_changes_nothing(passes):
     cfg = config()
     plan(cfg).apply(cfg)
-    assert cfg.turbo.applied[0]['name'] == 'faster'
-    assert cfg.turbo.applied[0]['edits'][0] == dict(
-        path='model.type', old='Net', new='mmturbox.Net')
+    assert cfg.turbo.applied['faster'] == [
+        'model.type: Net -> mmturbox.Net', 'model.size: (absent) -> 4'
+    ]
     again = deepcopy(cfg)
     second = plan(again)
     second.apply(again)
