@@ -57,7 +57,7 @@ def _machine() -> str:
     if torch.cuda.is_available():
         device = torch.cuda.get_device_name(0)
     return (f'{platform.machine()}, {len(os.sched_getaffinity(0))} cores, '
-            f'{device}, torch {torch.__version__}, '
+            f'{torch.get_num_threads()} thread(s), {device}, torch {torch.__version__}, '
             f'Python {platform.python_version()}')
 
 
