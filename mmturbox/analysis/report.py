@@ -57,8 +57,8 @@ def _machine() -> str:
     if torch.cuda.is_available():
         device = torch.cuda.get_device_name(0)
     return (f'{platform.machine()}, {len(os.sched_getaffinity(0))} cores, '
-            f'{torch.get_num_threads()} thread(s), {device}, torch {torch.__version__}, '
-            f'Python {platform.python_version()}')
+            f'{torch.get_num_threads()} thread(s), {device}, '
+            f'torch {torch.__version__}, Python {platform.python_version()}')
 
 
 def to_dict(rows: Sequence[Row], **extra: Any) -> dict[str, Any]:
