@@ -186,3 +186,13 @@ def test_without_train_cfg_targets_are_refused(build):
     head = build('mmturbox.CenterHead', train_cfg=None)
     with pytest.raises(ValueError, match='needs train_cfg'):
         head.get_targets(batch())
+
+
+def test_training_after_inference_mode(build):
+    head, instances = build('mmturbox.CenterHead'), batch()
+    with torch.inference_mode():
+        head.loss_by_feat(head([feats()]), instances)
+    head.load_state_dict(build('mmturbox.CenterHead').state_dict())
+    assert_close(
+        losses_and_gradients(head, instances)[1],
+        losses_and_gradients(build('mmturbox.CenterHead'), instances)[1])

@@ -126,3 +126,10 @@ def test_no_pillars_are_stock(base):
     empty = torch.zeros(0).int()
     out = turbo(torch.zeros(0, 20, 5), empty, torch.zeros(0, 4).int())
     assert out.numel() == 0
+
+
+def test_training_after_inference_mode(base, voxels):
+    _, turbo = pair(base)
+    with torch.inference_mode():
+        turbo(voxels['voxels'], voxels['num_points'], voxels['coors'])
+    run(turbo, voxels)

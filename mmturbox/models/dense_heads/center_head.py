@@ -203,10 +203,12 @@ class CenterHead(StockCenterHead):
         """(T, C) float32, 1 where a class belongs to a task, and (10, 1)
         float32, the weight of each value of a code."""
         if device not in self._constants:
-            rows = torch.eye(len(self.num_classes)).repeat_interleave(
-                torch.tensor(self.num_classes), dim=1)
-            weight = torch.tensor(self.train_cfg['code_weights'])[:, None]
-            self._constants[device] = rows.to(device), weight.to(device)
+            # Made under inference mode they could not be saved for backward.
+            with torch.inference_mode(False):
+                rows = torch.eye(len(self.num_classes)).repeat_interleave(
+                    torch.tensor(self.num_classes), dim=1)
+                weight = torch.tensor(self.train_cfg['code_weights'])[:, None]
+                self._constants[device] = rows.to(device), weight.to(device)
         return self._constants[device]
 
 

@@ -118,15 +118,21 @@ class FusedBranches:
         the real outputs among num * most."""
         key = (part.start, part.stop, device)
         if key not in self._rows:
-            widths = self.widths[part]
-            padded = torch.full((len(widths), max(widths)), sum(widths))
-            row = 0
-            for i, width in enumerate(widths):
-                padded[i, :width] = torch.arange(row, row + width)
-                row += width
-            used = torch.where(padded.flatten() < sum(widths))[0]
-            self._rows[key] = padded.to(device), used.to(device)
+            # Made under inference mode they could not be saved for backward.
+            with torch.inference_mode(False):
+                self._rows[key] = _output_rows(self.widths[part], device)
         return self._rows[key]
+
+
+def _output_rows(widths: list[int],
+                 device: torch.device) -> tuple[Tensor, Tensor]:
+    padded = torch.full((len(widths), max(widths)), sum(widths))
+    row = 0
+    for i, width in enumerate(widths):
+        padded[i, :width] = torch.arange(row, row + width)
+        row += width
+    used = torch.where(padded.flatten() < sum(widths))[0]
+    return padded.to(device), used.to(device)
 
 
 def _norm(norms: list[nn.BatchNorm2d], hidden: Tensor) -> Tensor:

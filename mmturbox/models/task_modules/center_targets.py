@@ -212,7 +212,9 @@ class CenterTargets:
         table[2] = 0
         table[2, :, :total] = self.max_objs
         table[3, :, :total] = np.arange(total) + sample * total
-        table = torch.from_numpy(table.reshape(4, -1)).to(device)
+        # Tables outlive the mode in which they are made.
+        with torch.inference_mode(False):
+            table = torch.from_numpy(table.reshape(4, -1)).to(device)
         self._tables[num_samples, device] = table
         return table
 
@@ -220,8 +222,13 @@ class CenterTargets:
         """Origin and cell size for the columns x, y, z, length, width, and
         the size of the map."""
         cached = self._tables.get(device)
-        if cached is not None:
-            return cached
+        if cached is None:
+            with torch.inference_mode(False):
+                cached = self._make_constants(device)
+            self._tables[device] = cached
+        return cached
+
+    def _make_constants(self, device: torch.device) -> tuple[Tensor, ...]:
         (x, y), (vx, vy) = self.point_cloud_range[:2], self.voxel_size[:2]
         cached = (torch.tensor([x, y, 0., 0., 0.]).to(device),
                   torch.tensor([vx, vy, 1., vx, vy]).to(device),
@@ -230,5 +237,4 @@ class CenterTargets:
             # Upstream divides by a host scalar, and CUDA kernels then
             # multiply by its reciprocal.
             cached = (cached[0], 1 / cached[1], cached[2])
-        self._tables[device] = cached
         return cached

@@ -128,11 +128,13 @@ class PillarFeatureNet(StockNet):
         key = (features.device, features.dtype, features.shape[1])
         cached = getattr(self, '_constants_of', None)
         if cached is None or cached[0] != key:
-            self._constants_of = cached = (
-                key, features.new_tensor([self.vx, self.vy, self.vz]),
-                features.new_tensor(
-                    [self.x_offset, self.y_offset, self.z_offset]),
-                torch.arange(features.shape[1], device=features.device))
+            # They outlive the mode in which they are made.
+            with torch.inference_mode(False):
+                self._constants_of = cached = (
+                    key, features.new_tensor([self.vx, self.vy, self.vz]),
+                    features.new_tensor(
+                        [self.x_offset, self.y_offset, self.z_offset]),
+                    torch.arange(features.shape[1], device=features.device))
         return cached[1:]
 
     @staticmethod
