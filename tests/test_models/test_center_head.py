@@ -196,3 +196,14 @@ def test_training_after_inference_mode(build):
     assert_close(
         losses_and_gradients(head, instances)[1],
         losses_and_gradients(build('mmturbox.CenterHead'), instances)[1])
+
+
+def test_replaced_predictions_are_those_of_the_loss(build):
+    results, instances = [], batch()
+    for kind in ('CenterHead', 'mmturbox.CenterHead'):
+        head = build(kind)
+        preds = head([feats()])
+        preds[1][0]['dim'] = preds[1][0]['dim'] * 2
+        preds[2][0]['heatmap'] = preds[2][0]['heatmap'] - 1
+        results.append(head.loss_by_feat(preds, instances))
+    assert_close(*reversed(results))

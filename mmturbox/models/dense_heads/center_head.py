@@ -28,8 +28,16 @@ class PackedPredictions(tuple):
     Attributes:
         packed: (B, T * 10 + C, H, W): the box codes of all tasks, then the
             heat maps of all classes (logits).
+        parts: task, name and tensor of each view as handed out.
     """
     packed: Tensor
+    parts: list[tuple[int, str, Tensor]]
+
+    def untouched(self) -> bool:
+        """Whether the dicts still hold the views of ``packed``: whoever
+        replaces a prediction wants the loss of the new one."""
+        return all(self[task][0].get(name) is part
+                   for task, name, part in self.parts)
 
 
 @MODELS.register_module()
@@ -104,13 +112,15 @@ class CenterHead(StockCenterHead):
             return super().forward(feats)
         out = fused(self.shared_conv(feats[0]))
         preds = [{} for _ in self.task_heads]
-        parts = out.split(fused.widths, dim=1)
-        for (task, name), part in zip(self._layout, parts, strict=True):
+        parts = [(task, name, part) for (task, name), part in zip(
+            self._layout, out.split(fused.widths, dim=1), strict=True)]
+        for task, name, part in parts:
             preds[task][name] = part
         result = PackedPredictions([pred] for pred in preds)
         boxes = CODE_SIZE * len(preds)
         if all(pred.keys() >= {*_BOX_BRANCHES} for pred in preds):
             result.packed = out[:, :boxes + sum(self.num_classes)]
+            result.parts = parts
         return result
 
     def get_targets(self, batch_gt_instances_3d: list) -> tuple[list[Tensor]]:
@@ -134,8 +144,9 @@ class CenterHead(StockCenterHead):
                      **kwargs: Any) -> dict[str, Tensor]:
         """Losses by ``task{i}.loss_heatmap`` and ``task{i}.loss_bbox``."""
         targets = self._targets(batch_gt_instances_3d)
-        packed = getattr(preds_dicts, 'packed', None)
-        if packed is None:
+        if hasattr(preds_dicts, 'packed') and preds_dicts.untouched():
+            packed = preds_dicts.packed
+        else:
             packed = _pack([levels[0] for levels in preds_dicts])
         boxes = CODE_SIZE * len(self.num_classes)
         of_maps = self._heatmap_losses(packed[:, boxes:], targets)
