@@ -207,3 +207,36 @@ def test_replaced_predictions_are_those_of_the_loss(build):
         preds[2][0]['heatmap'] = preds[2][0]['heatmap'] - 1
         results.append(head.loss_by_feat(preds, instances))
     assert_close(*reversed(results))
+
+
+@pytest.mark.parametrize('place', [
+    lambda head: head.task_heads[2],
+    lambda head: head.task_heads[2].vel,
+    lambda head: head.task_heads[2].vel[0].conv,
+])
+def test_hooks_are_called_and_announced_once(build, place, monkeypatch):
+    texts, calls = [], []
+    monkeypatch.setattr(
+        'mmturbox.models.dense_heads.center_head._announce', texts.append)
+    head = build('mmturbox.CenterHead')
+    place(head).register_forward_hook(lambda *args: calls.append(args))
+    for _ in range(2):
+        head([feats()])
+    assert len(calls) == 2 and len(texts) == 1
+    assert 'have hooks' in texts[0]
+
+
+def test_replaced_branch_is_used(build):
+    head = build('mmturbox.CenterHead').eval()
+    head.task_heads[1].reg = nn.Conv2d(16, 2, 1)
+    assert type(head([feats()])) is tuple
+
+
+def test_autocast_gives_the_types_of_stock(build):
+    found = []
+    for kind in ('CenterHead', 'mmturbox.CenterHead'):
+        with torch.autocast('cpu', torch.bfloat16):
+            preds = build(kind)([feats()])
+        found.append([{name: part.dtype for name, part in one[0].items()}
+                      for one in preds])
+    assert found[0] == found[1]

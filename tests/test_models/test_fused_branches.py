@@ -93,3 +93,31 @@ def test_mixed_modes_are_not_ready():
     assert fused.ready
     branches[2].eval()
     assert not fused.ready
+
+
+@pytest.mark.parametrize('place', [
+    lambda branch: branch,
+    lambda branch: branch[0],
+    lambda branch: branch[0].conv,
+    lambda branch: branch[0].norm,
+    lambda branch: branch[0].activate,
+    lambda branch: branch[1],
+])
+def test_hooked_layers_are_not_ready(place):
+    branches = make()
+    fused, module = FusedBranches(branches), place(branches[1])
+    for register in (module.register_forward_hook,
+                     module.register_forward_pre_hook,
+                     module.register_full_backward_hook,
+                     module.register_full_backward_pre_hook):
+        handle = register(print)
+        assert fused.why_not() == 'layers have hooks'
+        handle.remove()
+        assert fused.ready
+
+
+def test_another_activation_is_not_ready():
+    branches = make()
+    fused = FusedBranches(branches)
+    branches[0][0].activate = nn.LeakyReLU()
+    assert fused.why_not() == 'layers were replaced'

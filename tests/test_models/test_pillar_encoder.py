@@ -121,11 +121,11 @@ def test_step_reads_nothing_and_launches_little(base, voxels):
 
 
 def test_no_pillars_are_stock(base):
-    _, turbo = pair(base)
-    turbo.eval()
     empty = torch.zeros(0).int()
-    out = turbo(torch.zeros(0, 20, 5), empty, torch.zeros(0, 4).int())
-    assert out.numel() == 0
+    expected, got = (
+        net.eval()(torch.zeros(0, 20, 5), empty, torch.zeros(0, 4).int())
+        for net in pair(base))
+    assert got.shape == expected.shape and got.dtype == expected.dtype
 
 
 def test_training_after_inference_mode(base, voxels):
@@ -133,3 +133,12 @@ def test_training_after_inference_mode(base, voxels):
     with torch.inference_mode():
         turbo(voxels['voxels'], voxels['num_points'], voxels['coors'])
     run(turbo, voxels)
+
+
+def test_hooks_are_called(base, voxels):
+    stock, turbo = pair(base)
+    calls = []
+    for module in (turbo.pfn_layers[0], turbo.pfn_layers[0].norm):
+        module.register_forward_hook(lambda *args: calls.append(args))
+    assert torch.equal(run(turbo, voxels)[0], run(stock, voxels)[0])
+    assert len(calls) == 2

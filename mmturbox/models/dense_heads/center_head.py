@@ -12,6 +12,7 @@ from mmengine.logging import print_log
 from torch import Tensor
 
 from mmturbox.models.layers.fused_branches import FusedBranches
+from mmturbox.models.layers.hooked import hooked
 from mmturbox.models.task_modules.center_targets import (
     CODE_SIZE,
     CenterTargets,
@@ -57,6 +58,7 @@ class CenterHead(StockCenterHead):
         self._build_targets = self._target_builder()
         self._layout = self._order_branches()
         self._branches = self._fuse()
+        self._announced = False
         self._constants: dict[torch.device, tuple[Tensor, Tensor]] = {}
         for loss, fast in ((self.loss_cls, GaussianFocalLoss), (self.loss_bbox,
                                                                 L1Loss)):
@@ -107,9 +109,9 @@ class CenterHead(StockCenterHead):
 
     def forward(self, feats: list[Tensor]) -> tuple[list[dict]]:
         """Predictions of each task and level, as in stock."""
-        fused = self._branches
-        if fused is None or len(feats) != 1 or not fused.ready:
+        if len(feats) != 1 or not self._fits():
             return super().forward(feats)
+        fused = self._branches
         out = fused(self.shared_conv(feats[0]))
         preds = [{} for _ in self.task_heads]
         parts = [(task, name, part) for (task, name), part in zip(
@@ -122,6 +124,22 @@ class CenterHead(StockCenterHead):
             result.packed = out[:, :boxes + sum(self.num_classes)]
             result.parts = parts
         return result
+
+    def _fits(self) -> bool:
+        """Whether the fused branches do what the heads would."""
+        fused, heads = self._branches, list(self.task_heads)
+        if fused is None:
+            return False
+        reason = fused.why_not()
+        if hooked(heads):
+            reason = 'task heads have hooks'
+        if [heads[t]._modules.get(name)
+                for t, name in self._layout] != fused.branches:
+            reason = 'branches were replaced'
+        if reason and not self._announced:
+            self._announced = True
+            _announce(f'branches run one by one: {reason}')
+        return reason is None and fused.one_mode()
 
     def get_targets(self, batch_gt_instances_3d: list) -> tuple[list[Tensor]]:
         """Heat maps, box codes, cells and masks of each task, as in stock."""

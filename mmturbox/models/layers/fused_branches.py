@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .hooked import hooked
+
 # Hidden maps that a CPU computes at a time: beyond its caches, one large
 # batch norm is slower than several small ones.
 _CPU_BYTES = 4 << 20
@@ -35,7 +37,10 @@ class FusedBranches:
         for branch in branches:
             _check(branch)
         self.branches = list(branches)
-        self.firsts, self.norms, self.lasts = self._layers()
+        self.firsts = [branch[0].conv for branch in branches]
+        self.norms = [branch[0].norm for branch in branches]
+        self.lasts = [branch[1] for branch in branches]
+        self._seen = self._now()
         for kind, modules in (('first', self.firsts), ('norm', self.norms),
                               ('last', self.lasts)):
             if len({_settings(module) for module in modules}) != 1:
@@ -43,18 +48,32 @@ class FusedBranches:
         self.widths = [last.out_channels for last in self.lasts]
         self._rows: dict[tuple, tuple[Tensor, Tensor]] = {}
 
-    def _layers(self) -> tuple[list, list, list]:
-        return ([branch[0].conv for branch in self.branches],
-                [branch[0].norm for branch in self.branches],
-                [branch[1] for branch in self.branches])
+    def _now(self) -> list[nn.Module]:
+        """The branches and all that is in them at the moment."""
+        found = []
+        for branch in self.branches:
+            found.append(branch)
+            # Quicker than branch[0], which is looked up at each step.
+            for child in branch._modules.values():
+                found += child, *child._modules.values()
+        return found
+
+    def why_not(self) -> str | None:
+        """Why the branches have to run one by one from now on, or None: they
+        hold other layers than at the start (a conversion to SyncBatchNorm
+        replaces them), or somebody hooked them."""
+        if self._now() != self._seen:
+            return 'layers were replaced'
+        return 'layers have hooks' if hooked(self._seen) else None
+
+    def one_mode(self) -> bool:
+        """Whether the norms are all in training or all in evaluation."""
+        return len({norm.training for norm in self.norms}) == 1
 
     @property
     def ready(self) -> bool:
-        """Whether the branches still hold the layers seen at the start (a
-        conversion to SyncBatchNorm replaces them) and their norms are all in
-        training or all in evaluation."""
-        return (self._layers() == (self.firsts, self.norms, self.lasts)
-                and len({norm.training for norm in self.norms}) == 1)
+        """Whether the branches can be run together now."""
+        return self.why_not() is None and self.one_mode()
 
     def __call__(self, x: Tensor) -> Tensor:
         """All branches' outputs along the channels, in order.
@@ -108,7 +127,8 @@ class FusedBranches:
             (weight @ parts).flatten(1, 2), (height, width),
             lasts[0].kernel_size,
             padding=lasts[0].padding)
-        bias = torch.cat([conv.bias for conv in lasts])
+        # Autocast casts the products and leaves the sum alone.
+        bias = torch.cat([conv.bias for conv in lasts]).to(out.dtype)
         return out.index_select(1, used) + bias[:, None, None]
 
     def _indices(self, part: slice,

@@ -11,6 +11,7 @@ from mmdet3d.models.voxel_encoders import PillarFeatureNet as StockNet
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from mmturbox.models.layers.hooked import hooked
 from mmturbox.ops import native, pillar_grads, pillar_pool, pillar_stats
 from mmturbox.registry import MODELS
 
@@ -97,8 +98,9 @@ class PillarFeatureNet(StockNet):
         layer = self.pfn_layers[0]
         norm = layer.norm
         return (not self.legacy and len(self.pfn_layers) == 1
-                and layer.mode == 'max' and type(norm) is nn.BatchNorm1d
-                and norm.affine and norm.running_mean is not None
+                and layer.mode == 'max' and not hooked(layer.modules())
+                and type(norm) is nn.BatchNorm1d and norm.affine
+                and norm.running_mean is not None
                 and norm.momentum is not None and len(features) > 0
                 and not features.requires_grad
                 and (features.device.type != 'cpu' or native())
