@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> None:
                 overwrite=args.overwrite,
                 progress=lambda done, total: bar.update(
                     task, completed=done, total=total))
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         sys.exit(f'error: {error}')
     if written:
         print(f'{args.out}: {args.scenes} scenes of {args.frames} key frames '

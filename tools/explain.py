@@ -7,26 +7,30 @@ import argparse
 import json
 import sys
 
-from mmengine.config import Config, DictAction
+from mmturbox.system.cli import (
+    add_common_arguments,
+    load_config,
+    run_program,
+)
+from mmturbox.system.preflight import check_generation, check_loaders
 
-from mmturbox.passes.driver import make_plan
-from mmturbox.system import compat
 
-
-def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('config', help='config file')
-    parser.add_argument('--cfg-options', nargs='+', action=DictAction)
     parser.add_argument('--json', metavar='FILE', help='write the plan here')
-    return parser.parse_args(argv)
+    add_common_arguments(parser)
+    return parser.parse_args()
 
 
-def main(argv: list[str] | None = None) -> None:
-    args = parse_args(argv)
-    compat.install()
-    cfg = Config.fromfile(args.config)
-    if args.cfg_options:
-        cfg.merge_from_dict(args.cfg_options)
+def main() -> None:
+    args = parse_args()
+    cfg = load_config(args)
+    check_generation(cfg)
+    check_loaders(cfg, None)
+    from mmturbox.passes.driver import make_plan
+    # One process plans for one; ranks are not started to look at a config.
+    cfg.launcher = 'none'
     plan = make_plan(cfg)
     print(plan.table())
     if args.json:
@@ -38,4 +42,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == '__main__':
-    main()
+    run_program(main, 'tools/explain.py')

@@ -20,16 +20,30 @@ def table_rows(rows: list[tuple]) -> str:
     return '\n'.join('| ' + ' | '.join(map(str, r)) + ' |' for r in rows)
 
 
-def passes_body() -> str:
-    """One row a pass, grouped by the side it works on."""
+def passes_body(words: dict[str, str] | None = None) -> str:
+    """One row a pass, grouped by the side it works on.
+
+    Args:
+        words: what a pass does, by its name, where not in its own words.
+    """
     from mmturbox.info import passes
-    return table_rows([(side, f'`{name}`', parity, summary)
+    words = words or {}
+    return table_rows([(side, f'`{name}`', parity, words.get(name, summary))
                        for side, name, parity, _, summary in passes()])
 
 
 def short(value: float) -> str:
     """Three digits, or all of a whole number."""
     return f'{value:,.0f}' if value >= 1000 else f'{value:.3g}'
+
+
+def translations(text: str) -> dict[str, str]:
+    """What the table of passes in ``text`` says of each, to be kept.
+
+    A new pass appears in its own (English) words, to be translated in place.
+    """
+    return dict(re.findall(r'^\| \w+ \| `(\w+)` \| \w+ \| (.+) \|$', text,
+                           re.MULTILINE))
 
 
 def measured_body(report: dict) -> str:
@@ -57,7 +71,8 @@ def replace_body(text: str, name: str, body: str) -> str:
 def updated(name: str, report: dict | None = None) -> str:
     """The text that the README ``name`` should have."""
     text = (ROOT / name).read_text(encoding='utf-8')
-    text = replace_body(text, 'passes', passes_body())
+    words = translations(text) if 'zh' in name else None
+    text = replace_body(text, 'passes', passes_body(words))
     if report is not None:
         text = replace_body(text, 'measured', measured_body(report))
     return text

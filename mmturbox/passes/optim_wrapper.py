@@ -31,6 +31,9 @@ def _why_not(cfg: dict, env: Environment) -> str | None:
 class FusedOptim(ConfigPass):
     """One fused step for all parameters of equal settings, with clipping.
 
+    Where ``paramwise_cfg`` is given, parameters that modules share are put
+    into one group (``bypass_duplicate``), which stock refuses.
+
     Options:
         fused, merge, on_nonfinite: see :class:`mmturbox.optim.OptimWrapper`.
     """

@@ -8,6 +8,17 @@ from mmturbox.passes.base import Environment
 from mmturbox.passes.plan import Plan
 
 
+def agree_on_switch(off: bool) -> None:
+    """Raise RuntimeError when only some ranks have ``MMTURBOX=0``."""
+    if get_world_size() == 1:
+        return
+    every = all_gather_object(off)
+    if len(set(every)) > 1:
+        ranks = [r for r, is_off in enumerate(every) if is_off]
+        raise RuntimeError(f'MMTURBOX=0 is set for ranks {ranks} only; start '
+                           'all ranks with the same environment')
+
+
 def agree_on_environment(env: Environment) -> Environment:
     """The least of what the ranks have, so that one plan fits all."""
     if get_world_size() == 1:

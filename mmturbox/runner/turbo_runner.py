@@ -23,7 +23,11 @@ from mmturbox.registry import RUNNERS
 from mmturbox.system import compat
 from mmturbox.system.preflight import preflight
 
-from .agreement import agree_on_environment, agree_on_plan
+from .agreement import (
+    agree_on_environment,
+    agree_on_plan,
+    agree_on_switch,
+)
 
 # The unbound original, also where the seam of mmturbox.enable is set.
 _STOCK_FROM_CFG = Runner.__dict__['from_cfg'].__func__
@@ -65,9 +69,8 @@ class TurboRunner(Runner):
             # The plan may depend on the ranks, and they must agree on it.
             dist_cfg = (cfg.get('env_cfg') or {}).get('dist_cfg') or {}
             init_dist(launcher, **dist_cfg)
-        env = None
-        if not switched_off():
-            env = agree_on_environment(Environment.detect(cfg))
+        agree_on_switch(switched_off())
+        env = agree_on_environment(Environment.detect(cfg))
         plan = make_plan(cfg, env)
         agree_on_plan(plan)
         plan.apply(cfg)

@@ -78,9 +78,9 @@ def _read(path: str) -> Any:
         return Config.fromfile(path)
     except ImportError as error:
         raise ConfigError(_import_failure(path, error, hiding)) from error
-    except (OSError, SyntaxError, AssertionError) as error:
+    except Exception as error:  # a config is a program: anything may fail
         raise ConfigError(f'the config {path} cannot be read: '
-                          f'{error}') from error
+                          f'{type(error).__name__}: {error}') from error
 
 
 def _import_failure(path: str, error: ImportError, hiding: str | None) -> str:

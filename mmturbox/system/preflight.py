@@ -57,6 +57,12 @@ def check_generation(cfg: Any) -> None:
 
 def check_loaders(cfg: Any, mode: str | None) -> None:
     """The loaders that ``mode`` runs on must be there."""
+    for name in ('train_dataloader', 'val_dataloader', 'test_dataloader'):
+        loader = cfg.get(name)
+        if isinstance(loader, (bool, int, float, str)):
+            raise ConfigError(f'{name} must be a dict such as '
+                              f'dict(batch_size=..., dataset=...), got '
+                              f'{loader!r}')
     wanted = mode == 'train' or cfg.get('train_cfg') is not None
     if wanted and cfg.get('train_dataloader') is None:
         raise ConfigError(

@@ -13,6 +13,7 @@ from mmengine.model import BaseModel
 from mmengine.registry import DATASETS, MODELS
 from mmengine.runner import Runner
 
+from mmturbox import enable
 from mmturbox.passes.base import ConfigPass, Set
 from mmturbox.registry import PASSES
 from mmturbox.runner import TurboRunner
@@ -44,6 +45,8 @@ class Points(BaseDataset):
 
 @pytest.fixture(autouse=True)
 def names():
+    # A config that another test has read may have switched mmturbox on.
+    enable.undo()
     MODELS.register_module(name='_Net', module=Net, force=True)
     DATASETS.register_module(name='_Points', module=Points, force=True)
     yield

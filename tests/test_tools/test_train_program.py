@@ -14,6 +14,9 @@ import mmturbox
 ROOT = Path(__file__).parents[2]
 TOY = Path(__file__).parent / 'toy'
 CONFIG = str(TOY / 'toy_config.py')
+OLD_CONFIG = str(TOY / 'mmcv1_config.py')
+QUICK_START = str(
+    ROOT / 'configs/quickstart/centerpoint-pillar_tiny_1xb2_synthetic-nus.py')
 
 
 def run(tool, *args, cwd, **environ):
@@ -100,6 +103,18 @@ def test_mmturbox_0_trains_the_same_file_stock(tmp_path):
      'turbo.center_head was asked for by name but cannot apply: '),
     ('train.py', [CONFIG, '--cfg-options', 'turbo.ddp.static_graph=7'],
      'turbo.ddp.static_graph must be a bool'),
+    ('train.py', [CONFIG, '--cfg-options', 'train_dataloader=5'],
+     'train_dataloader must be a dict'),
+    ('train.py', [OLD_CONFIG], 'written for mmcv 1.x'),
+    ('train.py', [QUICK_START, '--cfg-options',
+                  'train_dataloader.dataset.data_root=no/'],
+     'the data root no/'),
+    ('explain.py', ['no.py'], "no config file 'no.py'"),
+    ('explain.py', [OLD_CONFIG], 'written for mmcv 1.x'),
+    ('explain.py', [CONFIG, '--cfg-options', 'turbo.lodr=True'],
+     "did you mean 'loader'"),
+    ('explain.py', [CONFIG, '--cfg-options', 'turbo.ddp=True'],
+     'needs more than one process'),
     ('test.py', [CONFIG, 'no.pth'], "no checkpoint 'no.pth'"),
     ('test.py', [CONFIG, CONFIG, '--tta'], 'tta_model'),
     ('test.py', [CONFIG, CONFIG, '--show'], 'visualization hook'),
