@@ -33,6 +33,13 @@ class PillarEncoder(ConfigPass):
 
     def plan(self, cfg: Any, env: Environment) -> list[Set] | Declined:
         from mmturbox.ops import native
-        if env.device == 'cpu' and not native():
-            return Declined('the native operators are not built')
+        if not native(env.device):
+            return Declined(f'no native operators for {env.device}; the '
+                            'reference needs large float64 temporaries')
+        if type_is(cfg.get('optim_wrapper'), 'AmpOptimWrapper'):
+            return Declined('under autocast (AmpOptimWrapper) the twin runs '
+                            'as stock')
+        if cfg.get('sync_bn') and env.world_size > 1:
+            return Declined(f'sync_bn={cfg.get("sync_bn")!r} replaces the '
+                            'norm, and the twin runs as stock')
         return swap_types(cfg, 'mmdet3d.PillarFeatureNet', _why_not)

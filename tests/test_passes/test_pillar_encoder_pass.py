@@ -42,9 +42,22 @@ def test_stock_default_is_legacy_and_declined():
     assert 'legacy' in PillarEncoder().plan(cfg, Environment()).reason
 
 
-def test_declines_on_a_cpu_without_native_operators(monkeypatch):
-    monkeypatch.setattr('mmturbox.ops.native', lambda device='cpu': False)
+@pytest.mark.parametrize('device', ['cpu', 'cuda', 'npu'])
+def test_declines_without_native_operators(monkeypatch, device):
     cfg = dict(model=copy.deepcopy(MODEL))
-    assert 'not built' in PillarEncoder().plan(cfg, Environment()).reason
-    on_gpu = PillarEncoder().plan(cfg, Environment(device='cuda'))
-    assert len(on_gpu) == 1
+    env = Environment(device=device)
+    monkeypatch.setattr('mmturbox.ops.native', lambda kind: kind != device)
+    reason = PillarEncoder().plan(cfg, env).reason
+    assert f'no native operators for {device}; ' in reason
+    monkeypatch.setattr('mmturbox.ops.native', lambda kind: kind == device)
+    assert len(PillarEncoder().plan(cfg, env)) == 1
+
+
+def test_declines_where_the_twin_would_run_as_stock():
+    cfg = dict(
+        model=copy.deepcopy(MODEL), optim_wrapper=dict(type='AmpOptimWrapper'))
+    assert 'autocast' in PillarEncoder().plan(cfg, Environment()).reason
+    cfg = dict(model=copy.deepcopy(MODEL), sync_bn='torch')
+    assert len(PillarEncoder().plan(cfg, Environment())) == 1
+    ranks = Environment(world_size=2)
+    assert "sync_bn='torch'" in PillarEncoder().plan(cfg, ranks).reason
