@@ -26,12 +26,44 @@ def swap_types(
     paths = list(find_types(cfg, stock, under='model'))
     if not paths:
         return Declined(f'the model has no {name}')
-    reasons = {path: why_not(cfg, path) for path in paths}
+    reasons = {
+        path: _foreign(cfg, path, name) or why_not(cfg, path)
+        for path in paths
+    }
     edits = [
         Set((*path, 'type'), f'mmturbox.{name}')
         for path, reason in reasons.items() if reason is None
     ]
     return edits or Declined('; '.join(sorted(set(reasons.values()))))
+
+
+def _foreign(cfg: Any, path: tuple, name: str) -> str | None:
+    """Why the class that the run would build at ``path`` is not mmdet3d's:
+    another one may be registered under the same name."""
+    kind, scope = lookup(cfg, (*path, 'type')), cfg.get('default_scope')
+    if not isinstance(kind, str) or not scope:
+        return None
+    found = _resolve(kind, scope)
+    module = getattr(found, '__module__', None)
+    if module is None or module.startswith('mmdet3d.'):
+        return None
+    return f"{name} is {module}'s own"
+
+
+def _resolve(kind: str, scope: str) -> type | None:
+    """The class that ``kind`` names under ``scope``, or None where that
+    cannot be told."""
+    from mmengine.registry import MODELS
+    try:
+        from mmturbox.ops import mmcv_ext
+        mmcv_ext.install()
+        import mmdet3d.models  # noqa: F401
+        with MODELS.switch_scope_and_registry(scope) as registry:
+            return registry.get(kind)
+    # mmdet3d asserts the versions of mmcv and mmdet that it works with; the
+    # registry raises RuntimeError or KeyError for an unknown name.
+    except (ImportError, AssertionError, RuntimeError, KeyError):
+        return None
 
 
 def training_settings(cfg: Any, path: tuple) -> dict | None:

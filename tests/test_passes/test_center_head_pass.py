@@ -1,12 +1,14 @@
 """Pass center_head: where it applies, where and why it declines."""
 
 import copy
+import sys
 
 import pytest
 
 from mmturbox.passes.base import Declined, Environment
 from mmturbox.passes.center_head import CenterHeadPass
 from mmturbox.passes.edits import Set, apply_edits
+from mmturbox.testing.center_point import import_mmdet3d
 
 SETTINGS = dict(
     grid_size=[64, 64, 1],
@@ -54,3 +56,34 @@ def test_declines_with_the_reason():
     assert 'lacks point_cloud_range, voxel_size' in plan(lacking).reason
     other = dict(MODEL, pts_bbox_head=dict(type='mine.CenterHead'))
     assert 'no CenterHead' in plan(other).reason
+
+
+@pytest.fixture
+def own_scope():
+    import_mmdet3d()
+    from mmengine.registry import MODELS, Registry
+
+    own = Registry('model', parent=MODELS, scope='own')
+    kind = type('CenterHead', (), {'__module__': 'own.heads'})
+    own.register_module(module=kind)
+    yield kind
+    del MODELS._children['own']
+
+
+def test_foreign_class_of_the_same_name_is_declined(own_scope, monkeypatch):
+    import mmdet3d.registry
+    cfg = dict(model=MODEL, default_scope='own')
+    plan = CenterHeadPass().plan
+    assert plan(cfg, Environment()).reason == "CenterHead is own.heads's own"
+    cfg['default_scope'] = 'mmdet3d'
+    assert len(plan(cfg, Environment())) == 1
+    # As by register_module(force=True).
+    monkeypatch.setitem(mmdet3d.registry.MODELS._module_dict, 'CenterHead',
+                        own_scope)
+    assert plan(cfg, Environment()).reason == "CenterHead is own.heads's own"
+
+
+def test_name_that_does_not_resolve_is_taken_for_stock(monkeypatch):
+    cfg = dict(model=MODEL, default_scope='mmdet3d')
+    monkeypatch.setitem(sys.modules, 'mmdet3d.models', None)
+    assert len(CenterHeadPass().plan(cfg, Environment())) == 1
