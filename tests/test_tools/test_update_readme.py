@@ -63,3 +63,12 @@ def test_both_readmes_name_the_same_commands():
     for name in found[0]:
         if name.startswith('tools/'):
             assert (ROOT / name).is_file(), name
+
+
+def test_both_readmes_show_what_was_measured(tool):
+    for name in tool.READMES:
+        text = (tool.ROOT / name).read_text(encoding='utf-8')
+        table = text.partition('<!-- measured:begin -->')[2]
+        table = table.partition('<!-- measured:end -->')[0]
+        for row in ('iteration time', 'host syncs', 'launches'):
+            assert f'| {row} |' in table
