@@ -123,7 +123,7 @@ def test_option_of_a_wrong_type_names_the_option(tmp_path, monkeypatch):
 
 
 def test_option_that_does_not_fit_the_config_is_named(tmp_path, monkeypatch):
-    from mmturbox.system.preflight import ConfigError
+    from mmturbox.errors import ConfigError
     monkeypatch.setenv('LOCAL_RANK', '0')
     with pytest.raises(ConfigError, match=r'hooks\.7\.n'):
         load(tmp_path, '--cfg-options', 'hooks.7.n=5')

@@ -6,6 +6,7 @@
 import argparse
 from typing import Any
 
+from mmturbox.errors import ConfigError
 from mmturbox.system.cli import (
     add_common_arguments,
     build_runner,
@@ -13,7 +14,7 @@ from mmturbox.system.cli import (
     load_config,
     run_program,
 )
-from mmturbox.system.preflight import ConfigError, preflight
+from mmturbox.system.preflight import preflight
 
 TASKS = ('mono_det', 'multi-view_det', 'lidar_det', 'lidar_seg',
          'multi-modality_det')

@@ -9,6 +9,7 @@ accelerated; ``MMTURBOX=0`` in the environment trains the same file stock.
 import argparse
 from typing import Any
 
+from mmturbox.errors import ConfigError
 from mmturbox.system.cli import (
     add_common_arguments,
     build_runner,
@@ -16,7 +17,7 @@ from mmturbox.system.cli import (
     load_config,
     run_program,
 )
-from mmturbox.system.preflight import ConfigError, preflight
+from mmturbox.system.preflight import preflight
 
 
 def parse_args() -> argparse.Namespace:

@@ -6,8 +6,9 @@ import signal
 import sys
 from typing import Any
 
+from mmturbox.errors import ConfigError
 from mmturbox.system.cli import add_common_arguments, load_config
-from mmturbox.system.preflight import ConfigError, preflight
+from mmturbox.system.preflight import preflight
 
 
 def parser(description: str) -> argparse.ArgumentParser:

@@ -9,7 +9,7 @@ import pickletools
 from collections.abc import Iterator
 from typing import Any
 
-from mmturbox.system.preflight import ConfigError
+from mmturbox.errors import ConfigError
 
 NEEDED = ('the layout of mmdet3d 1.1 and later (a dict with "metainfo" and '
           '"data_list")')

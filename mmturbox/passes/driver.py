@@ -9,8 +9,8 @@ import os
 from copy import deepcopy
 from typing import Any
 
+from mmturbox.errors import ConfigError
 from mmturbox.registry import PASSES
-from mmturbox.system.preflight import ConfigError
 
 from .base import SIDES, ConfigPass, Declined, Environment
 from .edits import Edit, Set, Wrap, check_conflicts, lookup, show_path

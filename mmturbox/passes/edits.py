@@ -18,7 +18,7 @@ from typing import Any
 
 from mmengine.config import Config
 
-from mmturbox.system.preflight import ConfigError
+from mmturbox.errors import ConfigError
 
 Path = tuple[str | int, ...]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from mmturbox.system.preflight import ConfigError
+from mmturbox.errors import ConfigError
 
 from .base import ConfigPass
 

@@ -7,9 +7,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from mmturbox.errors import ConfigError
+
 from . import SEAM, compat
 from .launch import add_launch_arguments, export_rank_variables, is_main_rank
-from .preflight import ConfigError, foreign_projects
+from .preflight import foreign_projects
 
 
 def add_common_arguments(parser: argparse.ArgumentParser) -> None:

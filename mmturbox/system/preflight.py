@@ -1,7 +1,8 @@
 """One clear error before training starts.
 
 Each check looks at the finished config (command line merged) and raises
-:class:`ConfigError`, whose text names the thing and the remedy.
+:class:`~mmturbox.errors.ConfigError`, whose text names the thing and the
+remedy.
 """
 
 import importlib.util
@@ -9,14 +10,12 @@ import os
 import tempfile
 from typing import Any
 
+from mmturbox.errors import ConfigError
+
 # Keys that only configs for mmcv 1.x have.
 _OLD_KEYS = ('plugin_dir', 'total_epochs', 'optimizer_config',
              'checkpoint_config')
 _OLD_DATA_KEYS = ('samples_per_gpu', 'workers_per_gpu', 'train')
-
-
-class ConfigError(ValueError):
-    """The config, or what it names, cannot be trained or tested."""
 
 
 def preflight(cfg: Any, mode: str | None = None) -> None:

@@ -4,8 +4,8 @@ import sys
 import pytest
 from mmengine.config import Config
 
+from mmturbox.errors import ConfigError
 from mmturbox.system import cli
-from mmturbox.system.preflight import ConfigError
 
 
 def load(path, **changes):
