@@ -61,7 +61,7 @@ def assert_close(got, expected, tolerance=1e-5):
         assert gap <= tolerance, name
 
 
-def compare(stock, turbo, instances):
+def assert_same(stock, turbo, instances):
     turbo.load_state_dict(stock.state_dict())
     for ours, theirs in zip(
             losses_and_gradients(turbo, instances),
@@ -75,7 +75,7 @@ def compare(stock, turbo, instances):
 def test_losses_gradients_and_statistics_agree_with_stock(build):
     stock, turbo = build('CenterHead'), build('mmturbox.CenterHead')
     assert turbo._branches is not None
-    compare(stock, turbo, batch())
+    assert_same(stock, turbo, batch())
 
 
 def test_state_dicts_load_both_ways(build):
@@ -87,7 +87,7 @@ def test_state_dicts_load_both_ways(build):
 def test_batch_without_boxes_reaches_the_same_parameters(build):
     # KF-G3
     stock, turbo = build('CenterHead'), build('mmturbox.CenterHead')
-    compare(stock, turbo, batch((0, 0)))
+    assert_same(stock, turbo, batch((0, 0)))
     losses, grads = losses_and_gradients(turbo, batch((0, 0)))
     full_losses, full_grads = losses_and_gradients(turbo, batch())
     assert losses.keys() == full_losses.keys()
@@ -142,7 +142,7 @@ def test_predictions_agree_with_stock_in_evaluation(build):
         type='mmdet.GaussianFocalLoss', alpha=1.5, gamma=3., loss_weight=2.)),
 ], ids=['other box loss', 'other focal settings'])
 def test_other_losses_agree_with_stock(build, options):
-    compare(
+    assert_same(
         build('CenterHead', **options),
         build('mmturbox.CenterHead', **options), batch())
 
@@ -170,7 +170,7 @@ def test_heads_of_other_structure_run_one_by_one(build):
     stock = build('CenterHead', **options)
     turbo = build('mmturbox.CenterHead', **options)
     assert turbo._branches is None
-    compare(stock, turbo, batch())
+    assert_same(stock, turbo, batch())
 
 
 def test_copies_use_their_own_layers(build):

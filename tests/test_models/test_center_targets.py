@@ -54,7 +54,7 @@ def lists(targets):
     return [list(one) for one in targets]
 
 
-def compare(build, batches, **options):
+def assert_same(build, batches, **options):
     stock = build('CenterHead', **copy.deepcopy(options))
     turbo = build('mmturbox.CenterHead', **copy.deepcopy(options))
     for batch in batches:
@@ -67,7 +67,7 @@ def test_targets_of_hard_batches_are_equal_bit_for_bit(build, name):
     batches = [[random_instances(count, 10 * seed + i)
                 for i, count in enumerate((30, 0, 45))]
                for seed in range(6)]
-    compare(build, batches, train_cfg=VARIANTS[name])
+    assert_same(build, batches, train_cfg=VARIANTS[name])
 
 
 def test_other_orders_of_classes_and_tasks(build):
@@ -76,23 +76,23 @@ def test_other_orders_of_classes_and_tasks(build):
         dict(num_class=1, class_names=['d']),
         dict(num_class=6, class_names=list('efghij')),
     ]
-    compare(build, [[random_instances(60, seed)] for seed in range(4)],
-            tasks=tasks)
+    assert_same(build, [[random_instances(60, seed)] for seed in range(4)],
+                tasks=tasks)
 
 
 def test_sizes_without_logarithm(build):
-    compare(build, [[random_instances(40, seed)] for seed in range(4)],
-            norm_bbox=False)
+    assert_same(build, [[random_instances(40, seed)] for seed in range(4)],
+                norm_bbox=False)
 
 
 def test_batches_without_boxes(build):
-    compare(build, [[random_instances(0, 0), random_instances(0, 1)]])
+    assert_same(build, [[random_instances(0, 0), random_instances(0, 1)]])
 
 
 def test_batches_of_ignored_boxes_only(build):
     one = random_instances(8, 3)
     one.labels_3d[:] = -1
-    compare(build, [[one, random_instances(0, 1)]])
+    assert_same(build, [[one, random_instances(0, 1)]])
 
 
 def test_boxes_without_velocity_are_refused(build):

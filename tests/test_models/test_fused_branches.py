@@ -36,7 +36,7 @@ def run(call, branches, x):
                                    for b in one.buffers())]
 
 
-def compare(branches, others, x):
+def assert_same(branches, others, x):
     fused = FusedBranches(branches)
     got = run(fused, branches, x)
     expected = run(
@@ -51,22 +51,22 @@ def test_outputs_gradients_and_statistics_agree(kernel, training):
     pair = make(kernel=kernel), make(kernel=kernel)
     for branches in pair:
         nn.ModuleList(branches).train(training)
-    compare(*pair, torch.randn(2, 4, 7, 9))
+    assert_same(*pair, torch.randn(2, 4, 7, 9))
 
 
 @pytest.mark.parametrize('part', [1, 600, 4000])
 def test_parts_give_the_same(monkeypatch, part):
     monkeypatch.setattr(fused_branches, '_CPU_BYTES', part)
-    compare(make(), make(), torch.randn(2, 4, 7, 9))
+    assert_same(make(), make(), torch.randn(2, 4, 7, 9))
 
 
 def test_first_convolutions_with_bias():
-    compare(make(bias=True), make(bias=True), torch.randn(1, 4, 5, 5))
+    assert_same(make(bias=True), make(bias=True), torch.randn(1, 4, 5, 5))
 
 
 def test_channels_last_input():
     x = torch.randn(2, 4, 7, 9).to(memory_format=torch.channels_last)
-    compare(make(), make(), x)
+    assert_same(make(), make(), x)
 
 
 def test_other_layers_are_refused_with_the_reason():
