@@ -129,7 +129,7 @@ def _fill(root: Path, specs: list[SceneSpec], workers: int,
           progress: Progress) -> None:
     from nuscenes.nuscenes import NuScenes
 
-    from ..nuscenes_infos import write_infos
+    from ..nuscenes import write_infos
     total = sum(spec.num_frames for spec in specs)
     tables = _scenes(root, specs, workers, progress, total)
     log_tokens = [row['token'] for rows in tables for row in rows['log']]
