@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mmturbox.datasets.info_check import info_layout
-from mmturbox.datasets.nuscenes.pickled_list import join_parts, write_part
+from mmturbox.datasets.pickled_list import join_parts, write_part
 
 META = dict(categories=dict(car=0), version='v1.0-mini')
 

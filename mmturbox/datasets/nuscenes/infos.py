@@ -5,11 +5,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from ..pickled_list import join_parts, write_part
+from ..shards import Marker, Progress, WorkFolder, cut, run_shards
 from .annotations import CLASSES
 from .ego import CanBus
-from .pickled_list import join_parts, write_part
 from .records import RecordMaker
-from .shards import Marker, Progress, WorkFolder, cut, run_shards
 from .tables import fingerprint, splits_of
 
 INFO_VERSION = '1.1'

@@ -15,8 +15,8 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 
-from ..files import complete_file, explained
-from ..info_check import DataError
+from .files import complete_file, explained
+from .info_check import DataError
 
 _MARKER = 'made_from.json'
 Progress = Callable[[int, int], None]

@@ -13,7 +13,7 @@ import pickle
 import shutil
 from collections.abc import Sequence
 
-from ..files import complete_file
+from .files import complete_file
 
 _PROTOCOL = 3
 # PROTO 3, EMPTY_LIST, BINPUT 0, ..., STOP
