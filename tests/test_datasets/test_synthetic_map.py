@@ -7,7 +7,7 @@ import pytest
 import shapely
 
 from mmturbox.datasets.synthetic.city import City
-from mmturbox.datasets.synthetic.ground import (
+from mmturbox.datasets.synthetic.ground_classes import (
     DRIVEABLE,
     SIDEWALK,
     TERRAIN,
