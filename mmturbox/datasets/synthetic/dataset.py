@@ -1,13 +1,12 @@
 """The whole set on disk: all or nothing, and once only."""
 
-import json
 import os
-import shutil
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
+from .output import write_once
 from .scene import SceneSpec, generate_scene
 from .tables import (
     TRAIN_SCENES,
@@ -20,7 +19,6 @@ from .tables import (
 )
 
 MAX_SCENES = len(TRAIN_SCENES) + len(VAL_SCENES)
-MARKER = 'synthetic.json'
 # Counts up when the same parameters would give other files.
 GENERATOR_VERSION = 1
 
@@ -83,46 +81,12 @@ def create_synthetic_nuscenes(out: str | os.PathLike,
         scenes=num_scenes,
         frames=num_frames,
         seed=seed)
-    out = Path(os.path.abspath(out))
-    if not _must_write(out, parameters, overwrite):
-        return False
-    partial_out = out.with_name(f'.{out.name}.partial-{os.getpid()}')
-    shutil.rmtree(partial_out, ignore_errors=True)
-    partial_out.mkdir(parents=True)
-    try:
-        specs = [
-            SceneSpec(name, i, num_frames, seed)
-            for i, name in enumerate(names)
-        ]
-        _fill(partial_out, specs, workers, progress)
-        (partial_out / MARKER).write_text(json.dumps(parameters))
-        if not _must_write(out, parameters, overwrite):
-            return False
-        if out.exists():
-            shutil.rmtree(out)
-        partial_out.rename(out)
-    finally:
-        shutil.rmtree(partial_out, ignore_errors=True)
-    return True
-
-
-def _must_write(out: Path, parameters: dict, overwrite: bool) -> bool:
-    """Whether ``out`` lacks the set; errors where it must not be touched."""
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return True
-    marker = out / MARKER
-    if not marker.is_file():
-        raise ValueError(
-            f'{out} exists and is no synthetic set (it has no {MARKER}); '
-            'give an empty or a new folder')
-    found = json.loads(marker.read_text())
-    if found == parameters:
-        return False
-    if not overwrite:
-        raise ValueError(
-            f'{out} holds a synthetic set with other parameters, {found}, '
-            f'not {parameters}; choose another folder or overwrite it')
-    return True
+    specs = [
+        SceneSpec(name, i, num_frames, seed) for i, name in enumerate(names)
+    ]
+    return write_once(
+        out, parameters, overwrite,
+        lambda root: _fill(root, specs, workers, progress))
 
 
 def _fill(root: Path, specs: list[SceneSpec], workers: int,
