@@ -1,0 +1,234 @@
+"""Camera images of the synthetic world: painted ground, painted boxes.
+
+Images are (H, W, 3) uint8 in blue, green, red, as OpenCV has them.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ..files import explained
+from .appearance import Look
+from .backdrop import HAZE, clearness, draw_ground, draw_haze, ground_row, sky
+from .cameras import Camera
+from .sight import NEAR, Sight, clip_near, look_at
+from .texture import GroundTexture
+
+GROUND, SKY = -1, -2
+JPEG_QUALITY = 90
+
+_SHADOW = .62
+# Smaller polygons on a face, in pixels, are left out.
+_SMALLEST = 1.2
+# Binary digits of a pixel that OpenCV's drawing takes.
+_SHIFT = 4
+_NOISE_SIZE = (1024, 2048)
+
+
+class Renderer:
+    """Takes the pictures of one scene.
+
+    Args:
+        ground: of the city; may be shared by scenes.
+        looks: one for each box of a frame, see ``appearance.looks``.
+        rng: for light and sensor noise.
+
+    Note:
+        The same arguments and calls give the same images, whatever the number
+        of threads.
+    """
+
+    def __init__(self, ground: GroundTexture, looks: Sequence[Look],
+                 rng: np.random.Generator) -> None:
+        self.ground, self.looks = ground, looks
+        azimuth, height = rng.uniform(-np.pi, np.pi), rng.uniform(.9, 1.2)
+        self._sun = np.array([
+            np.cos(azimuth) * np.cos(height),
+            np.sin(azimuth) * np.cos(height),
+            np.sin(height)
+        ])
+        self._light = rng.uniform(.88, 1.06)
+        self._noise = np.clip(rng.normal(128., 1.6, (*_NOISE_SIZE, 3)), 0,
+                              255).astype(np.uint8)
+
+    def image(self, camera: Camera, ego2global: np.ndarray,
+              boxes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """One exposure.
+
+        Args:
+            ego2global: (4, 4) pose at the exposure, upright on z = 0.
+            boxes: (N, 7) in the order of ``looks``: centre x, y, z, length,
+                width, height, yaw; global frame, standing on z = 0.
+            rng: for this image's noise.
+
+        Returns:
+            (H, W, 3) uint8.
+
+        Raises:
+            ValueError: if there is not one look for each box.
+        """
+        if len(boxes) != len(self.looks):
+            raise ValueError(f'{len(self.looks)} looks for {len(boxes)} '
+                             'boxes; give a box for each look')
+        import cv2
+        global2img = camera.global2img(ego2global)
+        canvas = sky(camera).copy()
+        levels = self.ground.around(*ego2global[:2, 3].tolist())
+        draw_ground(canvas, camera, global2img, levels)
+        self._draw_shadows(canvas, camera, global2img, boxes)
+        draw_haze(canvas, camera)
+        sight = _sight(camera, ego2global, boxes)
+        for box in sight.order:
+            self._draw_box(canvas, camera, sight, box)
+        width, height = camera.image_size
+        tile = self._noise
+        if width > tile.shape[1] or height > tile.shape[0]:
+            tile = np.tile(tile, (-(-height // tile.shape[0]),
+                                  -(-width // tile.shape[1]), 1))
+        top = int(rng.integers(tile.shape[0] - height + 1))
+        left = int(rng.integers(tile.shape[1] - width + 1))
+        light = self._light * rng.uniform(.97, 1.03)
+        cv2.addWeighted(canvas, light,
+                        tile[top:top + height, left:left + width], 1., -128.,
+                        canvas)
+        return canvas
+
+    def _draw_shadows(self, canvas: np.ndarray, camera: Camera,
+                      global2img: np.ndarray, boxes: np.ndarray) -> None:
+        import cv2
+        first = ground_row(camera)
+        mask = np.zeros(canvas.shape[:2], dtype=np.uint8)
+        ground2img = global2img[:, [0, 1, 3]]
+        shadows = _shadows(boxes, self._sun) @ ground2img.T
+        for outline in shadows:
+            if outline[:, 2].max() > 0.:
+                _fill(mask, clip_near(outline), 1)
+        part = canvas[first:]
+        cv2.copyTo(
+            cv2.convertScaleAbs(part, alpha=_SHADOW), mask[first:], part)
+
+    def _draw_box(self, canvas: np.ndarray, camera: Camera, sight: Sight,
+                  box: int) -> None:
+        for index in np.nonzero(sight.visible[box])[0]:
+            face = self.looks[box][index]
+            matrix = sight.face2img[box, index]
+            points = face.points @ matrix.T
+            depth = points[:4, 2]
+            distance = float(depth.mean())
+            shade = _shade(sight.normal[box, index], self._sun)
+            clear = clearness(distance)
+            colours = np.minimum(face.colours * shade, 255.) * clear
+            colours += HAZE * (1. - clear)
+            nearest = max(float(depth.min()), .5)
+            large = face.extent * max(camera.focal) > _SMALLEST * nearest
+            large[0] = True
+            whole = depth.min() >= NEAR
+            if whole:
+                points = points[:, :2] / points[:, 2:]
+            for i in np.nonzero(large)[0]:
+                polygon = points[face.stops[i]:face.stops[i + 1]]
+                if not whole:
+                    polygon = _flat(clip_near(polygon))
+                _fill_flat(canvas, polygon, colours[i].tolist())
+
+
+def owner_map(camera: Camera, ego2global: np.ndarray,
+              boxes: np.ndarray) -> np.ndarray:
+    """Whose pixel each is, exactly as in ``Renderer.image``.
+
+    Returns:
+        (H, W) int32: index into ``boxes``, ``GROUND`` or ``SKY``.
+    """
+    width, height = camera.image_size
+    owners = np.full((height, width), SKY, dtype=np.int32)
+    owners[ground_row(camera):] = GROUND
+    for box, outline in _outlines(camera, ego2global, boxes):
+        _fill_flat(owners, outline, box)
+    return owners
+
+
+def write_jpeg(path: str | os.PathLike, image: np.ndarray) -> None:
+    """Encode and write; the file is complete or not there.
+
+    Raises:
+        DataError: no space or no right to write.
+        RuntimeError: if the image cannot be encoded.
+    """
+    import cv2
+    path = Path(path)
+    done, data = cv2.imencode('.jpg', image,
+                              [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
+    if not done:
+        raise RuntimeError(f'cannot encode the image {path}')
+    partial = path.with_name(f'{path.name}.partial-{os.getpid()}')
+    with explained(path, len(data)):
+        try:
+            partial.write_bytes(data)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def _sight(camera: Camera, ego2global: np.ndarray,
+           boxes: np.ndarray) -> Sight:
+    eye = (ego2global @ camera.cam2ego)[:3, 3]
+    return look_at(boxes, camera.global2img(ego2global), eye,
+                   camera.image_size)
+
+
+def _outlines(camera: Camera, ego2global: np.ndarray,
+              boxes: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Box and (P, 2) outline of each visible face, back to front."""
+    sight = _sight(camera, ego2global, boxes)
+    for box in sight.order:
+        length, width, height = boxes[box, 3:6]
+        for index in np.nonzero(sight.visible[box])[0]:
+            a = (width, length, width, length, length)[index]
+            b = width if index == 4 else height
+            sheet = np.array([[0., 0., 1.], [a, 0., 1.], [a, b, 1.],
+                              [0., b, 1.]])
+            yield box, _flat(
+                clip_near(sheet @ sight.face2img[box, index].T))
+
+
+def _flat(polygon: np.ndarray) -> np.ndarray:
+    return polygon[:, :2] / polygon[:, 2:]
+
+
+def _fill(canvas: np.ndarray, polygon: np.ndarray, colour: float) -> None:
+    if len(polygon):
+        _fill_flat(canvas, _flat(polygon), colour)
+
+
+def _fill_flat(canvas: np.ndarray, polygon: np.ndarray,
+               colour: float | list[float]) -> None:
+    """Fill a convex (P, 2) polygon in pixels."""
+    import cv2
+    if len(polygon):
+        at = np.rint(polygon * (1 << _SHIFT)).astype(np.int32)
+        cv2.fillConvexPoly(canvas, at, colour, cv2.LINE_8, _SHIFT)
+
+
+def _shade(normal: np.ndarray, sun: np.ndarray) -> float:
+    return .74 + .36 * max(0., float(normal @ sun))
+
+
+def _shadows(boxes: np.ndarray, sun: np.ndarray) -> np.ndarray:
+    """(N, 6, 3) outlines x, y, 1 of the boxes' shadows on the ground."""
+    cos, sin = np.cos(boxes[:, 6]), np.sin(boxes[:, 6])
+    axes = np.stack([np.stack([cos, sin], 1), np.stack([-sin, cos], 1)], 1)
+    signs = np.array([[1., 1.], [-1., 1.], [-1., -1.], [1., -1.]])
+    corners = boxes[:, None, :2] + (signs * boxes[:, None, 3:5] / 2) @ axes
+    fall = -sun[:2] / sun[2] * boxes[:, 5:6]
+    # The hull of a rectangle and its shifted copy: three corners of each,
+    # the leading one being the farthest along the shift.
+    lead = (corners * fall[:, None]).sum(-1).argmax(1)
+    row = np.arange(len(boxes))[:, None]
+    around = (lead[:, None] + np.array([-1, 0, 1])) % 4
+    behind = (lead[:, None] + np.array([1, 2, 3])) % 4
+    outline = np.concatenate([
+        corners[row, around] + fall[:, None], corners[row, behind]
+    ], 1)
+    return np.concatenate([outline, np.ones((*outline.shape[:2], 1))], -1)
