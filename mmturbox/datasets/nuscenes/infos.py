@@ -53,28 +53,43 @@ def write_infos(nusc: Any,
         DataError: for a table version without official splits, files that
             must not be overwritten, no space or no right to write.
     """
-    out, samples = Path(out_dir), split_samples(nusc, leave_out)
-    paths = [out / f'{prefix}_infos_{name}.pkl' for name in samples]
-    made_from = dict(
-        converter=CONVERTER_VERSION,
-        version=nusc.version,
-        tables=fingerprint(nusc.dataroot, nusc.version),
-        can_bus=CanBus(nusc.dataroot).fingerprint(),
-        max_sweeps=max_sweeps,
-        cam_instances=cam_instances,
-        left_out=sorted(leave_out))
-    marker = Marker(out / f'{prefix}_infos.json', made_from, paths)
+    samples = split_samples(nusc, leave_out)
+    marker = info_files(nusc.dataroot, nusc.version, out_dir, prefix,
+                        max_sweeps, cam_instances, leave_out)
     if marker.is_done(overwrite):
-        return paths
-    work = WorkFolder(out / f'.{prefix}_infos.partial', made_from)
+        return marker.results
+    work = WorkFolder(
+        Path(out_dir) / f'.{prefix}_infos.partial', marker.made_from)
     make = RecordMaker(nusc, max_sweeps, nusc.version != 'v1.0-test',
                        cam_instances)
     parts = make_parts(make, samples, work.path, workers, progress)
     marker.begin()
-    for name, path in zip(samples, paths, strict=True):
+    for name, path in zip(samples, marker.results, strict=True):
         join_parts(path, metainfo(nusc), parts[name])
     work.remove()
-    return paths
+    return marker.results
+
+
+def info_files(root: str | os.PathLike,
+               version: str,
+               out_dir: str | os.PathLike,
+               prefix: str,
+               max_sweeps: int,
+               cam_instances: bool,
+               leave_out: Collection[str] = ()) -> Marker:
+    """The files that :func:`write_infos` makes, and from what."""
+    out = Path(out_dir)
+    made_from = dict(
+        converter=CONVERTER_VERSION,
+        version=version,
+        tables=fingerprint(root, version),
+        can_bus=CanBus(root).fingerprint(),
+        max_sweeps=max_sweeps,
+        cam_instances=cam_instances,
+        left_out=sorted(leave_out))
+    return Marker(
+        out / f'{prefix}_infos.json', made_from,
+        [out / f'{prefix}_infos_{name}.pkl' for name in splits_of(version)])
 
 
 def split_samples(nusc: Any,
