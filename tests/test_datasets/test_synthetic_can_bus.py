@@ -19,7 +19,7 @@ SCENE = 'scene-0061'
 START_US = 1_532_402_927_647_951
 DURATION = 10.
 # Straight on, a left turn of 12 m radius, straight, a wide bend to the right.
-WAY = ArcPath((800., 700., .4), ((40., 0.), (18.8, 1 / 12.), (30., 0.),
+WAY = ArcPath((800., 700., .4), ((40., 0.), (18.8, 1 / 12.), (10., 0.),
                                  (60., -1 / 80.), (200., 0.)))
 FIRST = 20.
 FIELDS = {
