@@ -10,7 +10,7 @@ import argparse
 import importlib
 import sys
 
-COMMANDS = ('argoverse2', 'nuscenes', 'synthetic-nuscenes')
+COMMANDS = ('argoverse2', 'nuscenes', 'synthetic-nuscenes', 'update-infos')
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:

@@ -86,17 +86,20 @@ def check_info_file(path: str | os.PathLike) -> None:
     layout = info_layout(path)
     if layout == 'new':
         return
-    found = {
-        'old': 'the old layout of mmdet3d before 1.1 (a dict with "infos" '
-               'and "metadata")',
-        'list': 'the old layout of mmdet3d before 1.1 (a list of records)',
-        'other': 'neither layout of mmdet3d',
+    found, remedy = {
+        'old': ('the old layout of mmdet3d before 1.1 (a dict with "infos" '
+                'and "metadata")', 'Convert it: python tools/create_data.py '
+                f'update-infos --infos {path} --out DIR (nuScenes)'),
+        'list': ('the old layout of mmdet3d before 1.1 (a list of records)',
+                 'Convert it with mmdet3d: python tools/dataset_converters/'
+                 f'update_infos_to_v2.py --dataset NAME --pkl-path {path} '
+                 '--out-dir DIR'),
+        'other': ('neither layout of mmdet3d',
+                  'Make it anew, for nuScenes: python tools/create_data.py '
+                  'nuscenes'),
     }[layout]
-    raise DataError(
-        f'the info file {path} has {found}; the dataset needs {NEEDED}. '
-        'Convert it with mmdet3d: python tools/dataset_converters/'
-        f'update_infos_to_v2.py --dataset nuscenes --pkl-path {path} '
-        '--out-dir DIR (or the --dataset it was made for)')
+    raise DataError(f'the info file {path} has {found}; the dataset needs '
+                    f'{NEEDED}. {remedy}')
 
 
 def check_data_configs(cfg: Any, mode: str = 'train') -> None:

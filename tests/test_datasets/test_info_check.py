@@ -65,15 +65,18 @@ def test_new_layout_passes(root):
     check_info_file(root / 'new.pkl')
 
 
-@pytest.mark.parametrize('name', ['old', 'records'])
-def test_old_layout_names_found_needed_and_conversion(root, name):
+@pytest.mark.parametrize('name, remedy', [
+    ('old', 'create_data.py update-infos'),
+    ('records', 'update_infos_to_v2.py'),
+])
+def test_old_layout_names_found_needed_and_conversion(root, name, remedy):
     with pytest.raises(DataError) as error:
         check_info_file(root / f'{name}.pkl')
     text = str(error.value)
     assert f'{name}.pkl' in text
     assert 'old layout of mmdet3d before 1.1' in text
     assert 'mmdet3d 1.1 and later' in text and 'data_list' in text
-    assert 'update_infos_to_v2.py' in text
+    assert remedy in text
 
 
 @pytest.mark.parametrize('content', [
@@ -183,5 +186,5 @@ def test_mmdet3ds_own_dataset_is_found_by_name(root, name, scope):
     cfg = config(root, 'old.pkl')
     cfg.train_dataloader.dataset.type = name
     cfg.default_scope = scope
-    with pytest.raises(DataError, match='update_infos_to_v2'):
+    with pytest.raises(DataError, match='update-infos'):
         check_data_configs(cfg)
