@@ -4,6 +4,7 @@ Only the head of an info file is looked at (opcodes of the pickle, nothing is
 executed or loaded), so that a check costs milliseconds for any size.
 """
 
+import itertools
 import os
 import pickletools
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from mmturbox.errors import ConfigError
 NEEDED = ('the layout of mmdet3d 1.1 and later (a dict with "metainfo" and '
           '"data_list")')
 _NEW_KEYS = ('metainfo', 'data_list')
+# Far more than a metainfo and a first record have.
+_HEAD_OPCODES = 50_000
 _OLD_KEYS = ('infos', 'metadata')
 # Loaders and evaluators that each kind of run reads.
 _PARTS = {
@@ -73,6 +76,34 @@ def _first_key(file) -> str | None:
     return None
 
 
+def info_head(
+        path: str | os.PathLike) -> tuple[str | None, str | None]:
+    """Version and first sample token of an info file of the new layout.
+
+    Returns:
+        ``metainfo.version`` and ``data_list[0].token``, None for what is not
+        near the beginning of the file.
+    """
+    found: dict[str, str] = {}
+    key, wanted = None, {'version': 'metainfo', 'token': 'data_list'}
+    outer = ''
+    with open(path, 'rb') as file:
+        for opcode, value, _ in itertools.islice(
+                pickletools.genops(file), _HEAD_OPCODES):
+            if 'PUT' in opcode.name or opcode.name == 'MEMOIZE':
+                continue
+            if key is not None and isinstance(value, str):
+                found[key] = value
+            key = None
+            if value in _NEW_KEYS:
+                outer = value
+            elif value not in found and wanted.get(value) == outer:
+                key = value
+            if len(found) == len(wanted):
+                break
+    return found.get('version'), found.get('token')
+
+
 def check_info_file(path: str | os.PathLike) -> None:
     """Raise unless ``path`` is an info file that mmdet3d 1.x reads.
 
@@ -105,7 +136,8 @@ def check_info_file(path: str | os.PathLike) -> None:
 def check_data_configs(cfg: Any, mode: str = 'train') -> None:
     """Raise if data that a run reads is missing or of the wrong version.
 
-    Looks through dataset wrappers. Only local paths are checked, and the
+    Looks through dataset wrappers; evaluators must read the split and version
+    that their loader predicts. Only local paths are checked, and the
     layout only where the dataset reads its annotations as
     ``mmengine.dataset.BaseDataset`` does.
 
@@ -117,21 +149,34 @@ def check_data_configs(cfg: Any, mode: str = 'train') -> None:
     Raises:
         DataError: the first thing found wrong.
     """
+    from .evaluation_check import check_evaluation
     scope = cfg.get('default_scope') or 'mmengine'
     for part in _PARTS[mode]:
         node = cfg.get(part)
         if node is None:
             continue
         if part.endswith('_dataloader'):
-            for where, dataset in _datasets(node.get('dataset'),
-                                            f'{part}.dataset'):
+            for where, dataset in _loader_datasets(cfg, part):
                 _check_node(dataset, where, scope)
         else:
-            evaluators = node if isinstance(node, (list, tuple)) else [node]
-            for i, evaluator in enumerate(evaluators):
-                where = part if evaluator is node else f'{part}.{i}'
-                if isinstance(evaluator, dict):
-                    _check_evaluator(evaluator, where)
+            metrics = list(_metrics(node, part))
+            for where, metric in metrics:
+                _check_evaluator(metric, where)
+            loader = part.replace('_evaluator', '_dataloader')
+            check_evaluation(metrics, _loader_datasets(cfg, loader))
+
+
+def _loader_datasets(cfg: Any, part: str) -> list[tuple[str, dict]]:
+    loader = cfg.get(part) or {}
+    return list(_datasets(loader.get('dataset'), f'{part}.dataset'))
+
+
+def _metrics(node: Any, part: str) -> Iterator[tuple[str, dict]]:
+    """Config key and config of each metric of an evaluator."""
+    evaluators = node if isinstance(node, (list, tuple)) else [node]
+    for i, evaluator in enumerate(evaluators):
+        if isinstance(evaluator, dict):
+            yield part if evaluator is node else f'{part}.{i}', evaluator
 
 
 def _datasets(node: Any, where: str) -> Iterator[tuple[str, dict]]:
@@ -147,7 +192,8 @@ def _datasets(node: Any, where: str) -> Iterator[tuple[str, dict]]:
         yield where, node
 
 
-def _is_local(node: dict, path: Any) -> bool:
+def is_local(node: dict, path: Any) -> bool:
+    """Whether a config's node reads ``path`` from the local file system."""
     backend = (node.get('backend_args') or {}).get('backend', 'local')
     return (isinstance(path, str) and path != '' and '://' not in path
             and backend == 'local')
@@ -166,7 +212,7 @@ def _missing(kind: str, path: str, where: str) -> DataError:
 
 def _check_root(node: dict, where: str) -> None:
     root = node.get('data_root')
-    if _is_local(node, root) and not os.path.isdir(root):
+    if is_local(node, root) and not os.path.isdir(root):
         raise _missing('data root', root, f'{where}.data_root')
 
 
@@ -174,7 +220,7 @@ def _check_node(node: dict, where: str, scope: str) -> None:
     ann_file = node.get('ann_file')
     root = node.get('data_root') or ''
     # Sets without an annotation file may fetch their data themselves.
-    if not _is_local(node, ann_file) or '://' in root:
+    if not is_local(node, ann_file) or '://' in root:
         return
     _check_root(node, where)
     path = os.path.join(root, ann_file)
@@ -193,7 +239,7 @@ def _check_node(node: dict, where: str, scope: str) -> None:
 def _check_evaluator(node: dict, where: str) -> None:
     _check_root(node, where)
     path = node.get('ann_file')
-    if _is_local(node, path) and not os.path.exists(path):
+    if is_local(node, path) and not os.path.exists(path):
         raise _missing('annotation file', path, f'{where}.ann_file')
 
 
