@@ -219,6 +219,13 @@ class TestMotion:
         gained = np.cumsum((felt[1:, 0] + felt[:-1, 0]) / 2 * .02)
         np.testing.assert_allclose(speed[1:] - speed[0], gained, atol=.05)
 
+    def test_curves_are_felt_sideways(self, can):
+        felt = column(can, 'pose', 'accel')[:, 1]
+        speed = column(can, 'pose', 'vel')[:, 0]
+        rate = column(can, 'pose', 'rotation_rate')[:, 2]
+        assert felt.max() > 1.
+        np.testing.assert_allclose(felt, speed * rate)
+
     @pytest.mark.parametrize('message, key', [('pose', 'accel'),
                                               ('ms_imu', 'linear_accel')])
     def test_gravity_is_felt(self, can, message, key):

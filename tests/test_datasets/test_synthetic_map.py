@@ -425,12 +425,28 @@ class TestMarkings:
                 atol=1e-3)
             assert (line[1] - line[0]) @ (end - start) < 0
             assert not nusc_map.record_on_point(*line[0], 'drivable_area')
-            assert [i['color'] for i in record['items']
-                    ] == ['RED', 'YELLOW', 'GREEN']
-            onward = record['items'][0]['to_road_block_tokens']
-            assert onward and record['from_road_block_token'] not in onward
-            assert {nusc_map.get('road_block', t)['token']
-                    for t in onward} == set(onward)
+            colors = [i['color'] for i in record['items']]
+            assert colors == ['RED', 'YELLOW', 'GREEN']
+            heights = [i['rel_pos']['tz'] for i in record['items']]
+            assert heights == sorted(heights, reverse=True)
+
+    def test_lights_lead_from_block_to_block(self, city, nusc_map):
+        # Blocks that lanes of the first reach through the junction.
+        blocks = {
+            i: block_token(street.index, forward)
+            for street in city.streets for forward in (True, False)
+            for i in (street.forward if forward else street.backward)
+        }
+        reached = {token: set() for token in blocks.values()}
+        for lane in city.lanes:
+            if lane.is_connector:
+                reached[blocks[lane.entries[0]]] |= {
+                    blocks[i] for i in lane.exits
+                }
+        for record in nusc_map.traffic_light:
+            for item in record['items']:
+                assert set(item['to_road_block_tokens']) == reached[
+                    record['from_road_block_token']]
 
 
 class TestPictures:
