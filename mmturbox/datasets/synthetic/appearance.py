@@ -6,7 +6,7 @@ the top, a to the front and b to the left). Colours are red, green, blue here,
 and blue, green, red in a finished ``Look``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,27 +108,37 @@ Look = tuple[Face, ...]
 """The faces of one box, in the order of ``FACES``."""
 
 
-def looks(kind: np.ndarray, size: np.ndarray, structure_kind: np.ndarray,
-          structure_size: np.ndarray, rng: np.random.Generator) -> list[Look]:
-    """Paint all boxes of a scene.
+class Looks(Sequence[Look]):
+    """The looks of all boxes of a scene, each painted when first asked for.
 
     Args:
         kind: (N,) index into ``KINDS``.
         size: (N, 3) length, width, height in metres.
         structure_kind: (M,) 0 building, 1 tree or hedge.
         structure_size: (M, 3).
-
-    Returns:
-        N + M looks; the same for the same state of ``rng``.
+        rng: same state, same N + M looks, in whatever order they are read.
     """
-    painted = [
-        _paint(_PAINTERS[KINDS[k].name], s, rng)
-        for k, s in zip(kind, size, strict=True)
-    ]
-    return painted + [
-        _paint((_building, _foliage)[k], s, rng)
-        for k, s in zip(structure_kind, structure_size, strict=True)
-    ]
+
+    def __init__(self, kind: np.ndarray, size: np.ndarray,
+                 structure_kind: np.ndarray, structure_size: np.ndarray,
+                 rng: np.random.Generator) -> None:
+        self._painters = [_PAINTERS[KINDS[k].name] for k in kind]
+        self._painters += [(_building, _foliage)[k] for k in structure_kind]
+        self._sizes = np.concatenate(
+            [np.reshape(size, (-1, 3)),
+             np.reshape(structure_size, (-1, 3))])
+        self._seeds = rng.integers(2**62, size=len(self._sizes))
+        self._painted: dict[int, Look] = {}
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def __getitem__(self, index: int) -> Look:
+        if index not in self._painted:
+            self._painted[index] = _paint(
+                self._painters[index], self._sizes[index],
+                np.random.default_rng(self._seeds[index]))
+        return self._painted[index]
 
 
 Painter = Callable[[dict[str, Sheet], np.random.Generator], None]
@@ -150,11 +160,12 @@ def _paint(painter: Painter, size: np.ndarray,
     return tuple(Face.of(sheets[name]) for name in FACES)
 
 
-def _vary(rng: np.random.Generator, colours: tuple[Colour, ...],
-          spread: float = 9.) -> Colour:
+def _vary(rng: np.random.Generator, *colours: Colour) -> Colour:
     """One of ``colours``, or nearly so."""
     base = np.array(colours[rng.integers(len(colours))])
-    return tuple(np.clip(base + rng.normal(0., spread, 3), 8., 250.).tolist())
+    base += rng.normal(0., 9.) + rng.normal(0., 4., 3)
+    r, g, b = np.clip(base, 8., 250.).tolist()
+    return r, g, b
 
 
 def _times(colour: Colour, factor: float) -> Colour:
@@ -188,7 +199,7 @@ def _lamps(sheet: Sheet, low: float, high: float, width: float,
 
 
 def _car(sheets: dict[str, Sheet], rng: np.random.Generator) -> None:
-    paint = _vary(rng, _CARS)
+    paint = _vary(rng, *_CARS)
     _coat(sheets, paint)
     for side in _sides(sheets):
         side.polygon([(.2, .56), (.86, .56), (.8, .92), (.3, .92)], _GLASS)
@@ -211,10 +222,10 @@ def _car(sheets: dict[str, Sheet], rng: np.random.Generator) -> None:
 
 
 def _truck(sheets: dict[str, Sheet], rng: np.random.Generator) -> None:
-    cab = _vary(rng, ((214., 120., 40.), (50., 92., 168.), (220., 220., 216.),
-                      (176., 40., 40.), (60., 120., 80.)))
-    cargo = _vary(rng, ((222., 222., 218.), (188., 190., 186.),
-                        (150., 160., 170.)))
+    cab = _vary(rng, (214., 120., 40.), (50., 92., 168.), (220., 220., 216.),
+                      (176., 40., 40.), (60., 120., 80.))
+    cargo = _vary(rng, (222., 222., 218.), (188., 190., 186.),
+                        (150., 160., 170.))
     _coat(sheets, cargo)
     for side in _sides(sheets):
         side.rect(0., .26, 0., 1., cab)
@@ -240,7 +251,7 @@ def _truck(sheets: dict[str, Sheet], rng: np.random.Generator) -> None:
 
 def _construction(sheets: dict[str, Sheet],
                   rng: np.random.Generator) -> None:
-    paint = _vary(rng, ((236., 178., 30.), (232., 150., 34.)))
+    paint = _vary(rng, (236., 178., 30.), (232., 150., 34.))
     _coat(sheets, paint)
     for side in _sides(sheets):
         side.rect(.02, .98, 0., .24, _RUBBER)
@@ -263,8 +274,8 @@ def _construction(sheets: dict[str, Sheet],
 
 
 def _bus(sheets: dict[str, Sheet], rng: np.random.Generator) -> None:
-    paint = _vary(rng, ((236., 206., 60.), (60., 130., 180.), (210., 60., 50.),
-                        (70., 150., 110.)))
+    paint = _vary(rng, (236., 206., 60.), (60., 130., 180.), (210., 60., 50.),
+                        (70., 150., 110.))
     _coat(sheets, paint)
     for side in _sides(sheets):
         side.rect(.02, .98, .48, .82, _GLASS)
@@ -291,8 +302,8 @@ def _bus(sheets: dict[str, Sheet], rng: np.random.Generator) -> None:
 
 
 def _trailer(sheets: dict[str, Sheet], rng: np.random.Generator) -> None:
-    paint = _vary(rng, ((206., 208., 210.), (120., 140., 150.),
-                        (180., 120., 90.)))
+    paint = _vary(rng, (206., 208., 210.), (120., 140., 150.),
+                        (180., 120., 90.))
     rib = _times(paint, .82)
     _coat(sheets, paint)
     for name, ribs in (('left', 16), ('right', 16), ('front', 5),
@@ -312,7 +323,7 @@ def _trailer(sheets: dict[str, Sheet], rng: np.random.Generator) -> None:
 
 
 def _barrier(sheets: dict[str, Sheet], rng: np.random.Generator) -> None:
-    orange = _vary(rng, ((236., 110., 30.), ), 5.)
+    orange = _vary(rng, (236., 110., 30.))
     _coat(sheets, orange)
     for name in ('front', 'back'):
         for i in range(4):
@@ -326,8 +337,8 @@ def _barrier(sheets: dict[str, Sheet], rng: np.random.Generator) -> None:
 def _rider(sheets: dict[str, Sheet], low: float,
            rng: np.random.Generator) -> None:
     """Torso and helmet above ``low`` on all four sides."""
-    shirt = _vary(rng, _CLOTHES)
-    helmet = _vary(rng, (_WHITE, _RED, _BLACK))
+    shirt = _vary(rng, *_CLOTHES)
+    helmet = _vary(rng, _WHITE, _RED, _BLACK)
     for side in _sides(sheets):
         side.polygon([(.38, low), (.68, low), (.6, .86), (.34, .86)], shirt)
         side.disc(.46, .9, .14, helmet)
@@ -339,7 +350,7 @@ def _rider(sheets: dict[str, Sheet], low: float,
 
 
 def _motorcycle(sheets: dict[str, Sheet], rng: np.random.Generator) -> None:
-    paint = _vary(rng, ((150., 30., 34.), (40., 60., 130.), (40., 42., 46.)))
+    paint = _vary(rng, (150., 30., 34.), (40., 60., 130.), (40., 42., 46.))
     _coat(sheets, (96., 94., 100.))
     for side in _sides(sheets):
         side.rect(.2, .86, .3, .52, paint)
@@ -353,8 +364,8 @@ def _motorcycle(sheets: dict[str, Sheet], rng: np.random.Generator) -> None:
 
 
 def _bicycle(sheets: dict[str, Sheet], rng: np.random.Generator) -> None:
-    paint = _vary(rng, ((40., 150., 140.), (210., 200., 60.), (60., 90., 190.),
-                        (200., 60., 110.)))
+    paint = _vary(rng, (40., 150., 140.), (210., 200., 60.), (60., 90., 190.),
+                        (200., 60., 110.))
     back = (166., 170., 168.)
     _coat(sheets, back)
     for side in _sides(sheets):
@@ -372,9 +383,9 @@ def _bicycle(sheets: dict[str, Sheet], rng: np.random.Generator) -> None:
 
 
 def _pedestrian(sheets: dict[str, Sheet], rng: np.random.Generator) -> None:
-    shirt = _vary(rng, _CLOTHES)
-    trousers = _vary(rng, ((44., 50., 70.), (80., 72., 62.), (36., 36., 40.)))
-    hair = _vary(rng, ((40., 30., 26.), (120., 90., 50.), (90., 90., 92.)))
+    shirt = _vary(rng, *_CLOTHES)
+    trousers = _vary(rng, (44., 50., 70.), (80., 72., 62.), (36., 36., 40.))
+    hair = _vary(rng, (40., 30., 26.), (120., 90., 50.), (90., 90., 92.))
     _coat(sheets, shirt)
     for name in FACES[:4]:
         sheet = sheets[name]
@@ -395,7 +406,7 @@ def _pedestrian(sheets: dict[str, Sheet], rng: np.random.Generator) -> None:
 
 
 def _cone(sheets: dict[str, Sheet], rng: np.random.Generator) -> None:
-    orange = _vary(rng, ((244., 92., 26.), ), 5.)
+    orange = _vary(rng, (244., 92., 26.))
     _coat(sheets, orange)
     for name in FACES[:4]:
         sheets[name].rect(0., 1., .38, .54, _WHITE)
@@ -404,8 +415,8 @@ def _cone(sheets: dict[str, Sheet], rng: np.random.Generator) -> None:
 
 
 def _building(sheets: dict[str, Sheet], rng: np.random.Generator) -> None:
-    wall = _vary(rng, _WALLS)
-    pane = _vary(rng, ((64., 78., 92.), (88., 100., 110.), (50., 56., 62.)))
+    wall = _vary(rng, *_WALLS)
+    pane = _vary(rng, (64., 78., 92.), (88., 100., 110.), (50., 56., 62.))
     bay = rng.uniform(2.4, 3.4)
     _coat(sheets, wall)
     for name in FACES[:4]:
@@ -425,7 +436,7 @@ def _building(sheets: dict[str, Sheet], rng: np.random.Generator) -> None:
 
 
 def _foliage(sheets: dict[str, Sheet], rng: np.random.Generator) -> None:
-    leaf = _vary(rng, ((66., 104., 52.), (84., 112., 50.), (58., 92., 62.)))
+    leaf = _vary(rng, (66., 104., 52.), (84., 112., 50.), (58., 92., 62.))
     _coat(sheets, leaf)
     for name in FACES:
         sheet = sheets[name]

@@ -19,7 +19,7 @@ _CLEAR, _HAZE_LENGTH = 20., 180.
 # Farther ground is one colour.
 _FAR = 320.
 # Texture samples a pixel: wanted, and at most.
-_SAMPLES, _MOST_SAMPLES = 4, 16
+_SAMPLES, _MOST_SAMPLES = 8, 16
 
 
 def clearness(distance: np.ndarray | float) -> np.ndarray | float:

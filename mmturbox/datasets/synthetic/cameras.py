@@ -42,7 +42,7 @@ class Camera:
         """Camera to ego frame as a quaternion (w, x, y, z)."""
         # Axes change (x forward becomes z forward), then pitch, then yaw.
         c, s = np.cos(self.pitch / 2), np.sin(self.pitch / 2)
-        w, x, y, z = .5 * np.array([c + s, s - c, c + s, s - c])
+        w, x, y, z = .5 * np.array([c - s, -c - s, c + s, s - c])
         c, s = np.cos(self.yaw / 2), np.sin(self.yaw / 2)
         turned = np.array(
             [c * w - s * z, c * x - s * y, c * y + s * x, c * z + s * w])

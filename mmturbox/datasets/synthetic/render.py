@@ -4,7 +4,7 @@ Images are (H, W, 3) uint8 in blue, green, red, as OpenCV has them.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,17 +13,17 @@ from ..files import explained
 from .appearance import Look
 from .backdrop import HAZE, clearness, draw_ground, draw_haze, ground_row, sky
 from .cameras import Camera
-from .sight import NEAR, Sight, clip_near, look_at
+from .owners import fill, look_from, subpixels
+from .sight import NEAR, Sight, clip_near, reaches
 from .texture import GroundTexture
 
-GROUND, SKY = -1, -2
 JPEG_QUALITY = 90
 
 _SHADOW = .62
 # Smaller polygons on a face, in pixels, are left out.
 _SMALLEST = 1.2
-# Binary digits of a pixel that OpenCV's drawing takes.
-_SHIFT = 4
+# Standard deviation of the sensor's noise, and a tile of it.
+_NOISE = 1.6
 _NOISE_SIZE = (1024, 2048)
 
 
@@ -32,7 +32,7 @@ class Renderer:
 
     Args:
         ground: of the city; may be shared by scenes.
-        looks: one for each box of a frame, see ``appearance.looks``.
+        looks: one for each box of a frame, see ``appearance.Looks``.
         rng: for light and sensor noise.
 
     Note:
@@ -50,8 +50,8 @@ class Renderer:
             np.sin(height)
         ])
         self._light = rng.uniform(.88, 1.06)
-        self._noise = np.clip(rng.normal(128., 1.6, (*_NOISE_SIZE, 3)), 0,
-                              255).astype(np.uint8)
+        noise = rng.standard_normal((*_NOISE_SIZE, 3), dtype=np.float32)
+        self._noise = (128.5 + _NOISE * noise).astype(np.uint8)
 
     def image(self, camera: Camera, ego2global: np.ndarray,
               boxes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -79,7 +79,7 @@ class Renderer:
         draw_ground(canvas, camera, global2img, levels)
         self._draw_shadows(canvas, camera, global2img, boxes)
         draw_haze(canvas, camera)
-        sight = _sight(camera, ego2global, boxes)
+        sight = look_from(camera, ego2global, boxes)
         for box in sight.order:
             self._draw_box(canvas, camera, sight, box)
         width, height = camera.image_size
@@ -102,9 +102,8 @@ class Renderer:
         mask = np.zeros(canvas.shape[:2], dtype=np.uint8)
         ground2img = global2img[:, [0, 1, 3]]
         shadows = _shadows(boxes, self._sun) @ ground2img.T
-        for outline in shadows:
-            if outline[:, 2].max() > 0.:
-                _fill(mask, clip_near(outline), 1)
+        for outline in shadows[reaches(shadows, camera.image_size)]:
+            fill(mask, subpixels(clip_near(outline)), 1)
         part = canvas[first:]
         cv2.copyTo(
             cv2.convertScaleAbs(part, alpha=_SHADOW), mask[first:], part)
@@ -121,32 +120,18 @@ class Renderer:
             clear = clearness(distance)
             colours = np.minimum(face.colours * shade, 255.) * clear
             colours += HAZE * (1. - clear)
-            nearest = max(float(depth.min()), .5)
-            large = face.extent * max(camera.focal) > _SMALLEST * nearest
+            # Scaled down to the nearest corner's distance.
+            reach = max(float(depth.min()), .5) / max(camera.focal)
+            large = face.extent > _SMALLEST * reach
             large[0] = True
             whole = depth.min() >= NEAR
             if whole:
-                points = points[:, :2] / points[:, 2:]
+                points = subpixels(points)
             for i in np.nonzero(large)[0]:
                 polygon = points[face.stops[i]:face.stops[i + 1]]
                 if not whole:
-                    polygon = _flat(clip_near(polygon))
-                _fill_flat(canvas, polygon, colours[i].tolist())
-
-
-def owner_map(camera: Camera, ego2global: np.ndarray,
-              boxes: np.ndarray) -> np.ndarray:
-    """Whose pixel each is, exactly as in ``Renderer.image``.
-
-    Returns:
-        (H, W) int32: index into ``boxes``, ``GROUND`` or ``SKY``.
-    """
-    width, height = camera.image_size
-    owners = np.full((height, width), SKY, dtype=np.int32)
-    owners[ground_row(camera):] = GROUND
-    for box, outline in _outlines(camera, ego2global, boxes):
-        _fill_flat(owners, outline, box)
-    return owners
+                    polygon = subpixels(clip_near(polygon))
+                fill(canvas, polygon, colours[i].tolist())
 
 
 def write_jpeg(path: str | os.PathLike, image: np.ndarray) -> None:
@@ -169,46 +154,6 @@ def write_jpeg(path: str | os.PathLike, image: np.ndarray) -> None:
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)
-
-
-def _sight(camera: Camera, ego2global: np.ndarray,
-           boxes: np.ndarray) -> Sight:
-    eye = (ego2global @ camera.cam2ego)[:3, 3]
-    return look_at(boxes, camera.global2img(ego2global), eye,
-                   camera.image_size)
-
-
-def _outlines(camera: Camera, ego2global: np.ndarray,
-              boxes: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Box and (P, 2) outline of each visible face, back to front."""
-    sight = _sight(camera, ego2global, boxes)
-    for box in sight.order:
-        length, width, height = boxes[box, 3:6]
-        for index in np.nonzero(sight.visible[box])[0]:
-            a = (width, length, width, length, length)[index]
-            b = width if index == 4 else height
-            sheet = np.array([[0., 0., 1.], [a, 0., 1.], [a, b, 1.],
-                              [0., b, 1.]])
-            yield box, _flat(
-                clip_near(sheet @ sight.face2img[box, index].T))
-
-
-def _flat(polygon: np.ndarray) -> np.ndarray:
-    return polygon[:, :2] / polygon[:, 2:]
-
-
-def _fill(canvas: np.ndarray, polygon: np.ndarray, colour: float) -> None:
-    if len(polygon):
-        _fill_flat(canvas, _flat(polygon), colour)
-
-
-def _fill_flat(canvas: np.ndarray, polygon: np.ndarray,
-               colour: float | list[float]) -> None:
-    """Fill a convex (P, 2) polygon in pixels."""
-    import cv2
-    if len(polygon):
-        at = np.rint(polygon * (1 << _SHIFT)).astype(np.int32)
-        cv2.fillConvexPoly(canvas, at, colour, cv2.LINE_8, _SHIFT)
 
 
 def _shade(normal: np.ndarray, sun: np.ndarray) -> float:

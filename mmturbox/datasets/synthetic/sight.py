@@ -19,12 +19,14 @@ class Sight:
     Attributes:
         face2img: (N, 5, 3, 3) from a, b, 1 on a face (metres, see
             ``appearance``) to u w, v w, w, with w the depth in metres.
+        corners: (N, 5, 4, 3) a, b, 1 of each face's corners.
         normal: (N, 5, 3) outward, global frame.
         visible: (N, 5) whether a face is turned towards the camera and may
             reach into the image.
         order: indices of the boxes with a visible face, back to front.
     """
     face2img: np.ndarray
+    corners: np.ndarray
     normal: np.ndarray
     visible: np.ndarray
     order: list[int]
@@ -51,11 +53,11 @@ def look_at(boxes: np.ndarray, global2img: np.ndarray, eye: np.ndarray,
     corners[..., :2] = unit * extent[:, :, None]
     image = corners @ np.swapaxes(face2img, -1, -2)
     visible = ((eye - origin) * normal).sum(-1) > 0.
-    visible &= _reaches(image, image_size)
+    visible &= reaches(image, image_size)
     chosen = np.nonzero(visible.any(1))[0]
     span = np.array([_span(image[i, visible[i]]) for i in chosen])
     order = paint_order(boxes[chosen], span.reshape(-1, 2), eye[:2])
-    return Sight(face2img, normal, visible, chosen[order].tolist())
+    return Sight(face2img, corners, normal, visible, chosen[order].tolist())
 
 
 def _faces(boxes: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -85,8 +87,9 @@ def _faces(boxes: np.ndarray) -> tuple[np.ndarray, ...]:
     return origin, across, up, normal, extent
 
 
-def _reaches(image: np.ndarray, image_size: tuple[int, int]) -> np.ndarray:
-    """Whether faces (..., 4, 3) may reach into the image."""
+def reaches(image: np.ndarray, image_size: tuple[int, int]) -> np.ndarray:
+    """Whether polygons (..., P, 3) of u w, v w, w may reach into the image.
+    """
     u, v, w = np.moveaxis(image, -1, 0)
     width, height = image_size
     # Outside only if all corners lie beyond one side of the viewing pyramid.

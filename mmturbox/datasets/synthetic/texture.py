@@ -13,12 +13,12 @@ from .city import City
 from .markings import Colour, Marks, street_marks
 
 # Metres a texel, and metres around the ego vehicle that the level covers.
-LEVELS = ((.05, 28.), (.1, 38.), (.2, 52.), (.4, 76.), (.8, 120.))
+LEVELS = ((.05, 36.), (.1, 50.), (.2, 68.), (.4, 96.), (.8, 140.))
 # The texture is drawn anew when the ego vehicle enters another square of
 # this grid, so it depends on the place alone.
 SNAP = 48.
-# Metres a pixel of the two drawings, near and far, and the levels of each.
-_DRAWINGS = ((.025, LEVELS[:2]), (.1, LEVELS[2:]))
+# Metres a pixel of the drawings that levels are averaged from.
+_DRAWINGS = ((.025, LEVELS[:1]), (.05, LEVELS[1:3]), (.2, LEVELS[3:]))
 
 EARTH = (92, 122, 112)
 _WALKWAY = (158, 164, 168)
