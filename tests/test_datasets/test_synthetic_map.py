@@ -10,9 +10,7 @@ from mmturbox.datasets.synthetic.city import City
 from mmturbox.datasets.synthetic.ground_classes import (
     DRIVEABLE,
     SIDEWALK,
-    TERRAIN,
     Ground,
-    write_map_mask,
 )
 from mmturbox.datasets.synthetic.map_expansion import (
     block_token,
@@ -21,8 +19,6 @@ from mmturbox.datasets.synthetic.map_expansion import (
     map_path,
     write_map_expansion,
 )
-from mmturbox.datasets.synthetic.map_records import arcline_records
-from mmturbox.datasets.synthetic.paths import ArcPath
 
 LAYER_FIELDS = {
     'polygon': {'token', 'exterior_node_tokens', 'holes'},
@@ -264,33 +260,6 @@ class TestLanes:
             np.testing.assert_allclose(
                 np.exp(1j * poses[:, 2]), np.exp(1j * heading), atol=1e-4)
 
-    def test_records_of_a_path_follow_each_other(self, city):
-        for lane in city.lanes:
-            records = arcline_records(lane.path)
-            for one, two in zip(records[:-1], records[1:], strict=True):
-                assert one['end_pose'] == two['start_pose']
-            assert records[0]['start_pose'][:2] == list(lane.path.start[:2])
-            assert records[-1]['end_pose'][:2] == list(lane.path.end[:2])
-
-    @pytest.mark.parametrize('pieces, shapes, lengths', [
-        (((9., 0.), ), ['LSL'], [[0., 9., 0.]]),
-        (((9., -.1), ), ['RSL'], [[9., 0., 0.]]),
-        (((5., 0.), (6., -.1), (7., 0.)), ['LSR', 'LSL'],
-         [[0., 5., 6.], [0., 7., 0.]]),
-        (((5., .1), (6., 0.), (7., -.1)), ['LSR'], [[5., 6., 7.]]),
-        (((5., .1), (6., -.1), (7., .1)), ['LSR', 'LSL'],
-         [[5., 0., 6.], [7., 0., 0.]]),
-        (((5., .1), (6., .2)), ['LSL', 'LSL'], [[5., 0., 0.], [6., 0., 0.]]),
-    ])
-    def test_paths_split_into_arc_line_arc(self, pieces, shapes, lengths):
-        from nuscenes.map_expansion.arcline_path_utils import discretize_lane
-        path = ArcPath((1., 2., 3.), pieces)
-        records = arcline_records(path)
-        assert [r['shape'] for r in records] == shapes
-        assert [r['segment_length'] for r in records] == lengths
-        np.testing.assert_allclose(
-            discretize_lane(records, .5)[-1][:2], path.end[:2], atol=1e-6)
-
     def test_neighbours_in_the_graph_touch(self, city, nusc_map):
         ends = {lane_token(lane): lane.path for lane in city.lanes}
         for key, path in ends.items():
@@ -493,95 +462,3 @@ class TestPictures:
         # Walkways are blue: one on each side.
         blue = (image == (0, 0, 255)).all(-1)
         assert blue[380:420, :250].any() and blue[380:420, 250:].any()
-
-
-def vectors(nusc_map, x, y, heading):
-    """Polylines by class in a 30 x 60 m patch, as map models build them."""
-    def geometry(layer):
-        (_, found), = nusc_map.get_map_geom(
-            (x, y, 60., 30.), np.degrees(heading) - 90, [layer])
-        return found
-
-    inner = shapely.box(-14.8, -29.8, 14.8, 29.8)
-    roads = shapely.union_all(geometry('road_segment') + geometry('lane'))
-    rings = [
-        ring for part in getattr(roads, 'geoms', [roads])
-        for ring in (part.exterior, *part.interiors)
-    ]
-    return dict(
-        divider=geometry('road_divider') + geometry('lane_divider'),
-        crossing=[g for g in geometry('ped_crossing') if g.area > 1.],
-        boundary=[
-            line for ring in rings
-            for line in [shapely.line_merge(ring.intersection(inner))]
-            if line.length > 1.
-        ])
-
-
-class TestVectorisedTruth:
-
-    def test_all_classes_appear_around_streets(self, city, nusc_map):
-        for street in city.streets[::6]:
-            lane = city.lanes[street.forward[0]]
-            s = lane.path.length - 20.
-            xy, heading = lane.path.at(s)
-            found = vectors(nusc_map, *xy.tolist(), float(heading))
-            expected = 1 + 2 * (street.lanes_each_way - 1) + 2
-            assert len(found['divider']) >= expected
-            assert len(found['crossing']) >= 1
-            assert len(found['boundary']) >= 1
-
-    def test_boundaries_are_the_kerbs(self, city, nusc_map):
-        street = city.streets[0]
-        x, y, heading = middle(street.centre)
-        found = vectors(nusc_map, x, y, heading)
-        lines = [g for line in found['boundary']
-                 for g in getattr(line, 'geoms', [line])]
-        assert len(lines) == 2
-        # Halfway along the street, square to it, at its half width.
-        cut = shapely.LineString([(-14, 0), (14, 0)])
-        across = sorted(line.intersection(cut).x for line in lines)
-        np.testing.assert_allclose(
-            across, [-street.half_width, street.half_width], atol=.02)
-
-    def test_dividers_are_at_the_lanes_borders(self, city, nusc_map):
-        street = next(s for s in city.streets if s.lanes_each_way == 2)
-        x, y, heading = middle(street.centre)
-        found = vectors(nusc_map, x, y, heading)
-        cut = shapely.LineString([(-14, 0), (14, 0)])
-        across = sorted(line.intersection(cut).x for line in found['divider'])
-        np.testing.assert_allclose(across, [-7., -3.5, 0., 3.5, 7.],
-                                   atol=.02)
-
-
-class TestMapMask:
-
-    def test_the_devkits_mask_has_roads_and_walkways(self, city, ground,
-                                                     tmp_path):
-        from nuscenes.utils.map_mask import MapMask
-        write_map_mask(tmp_path / 'mask.png', ground)
-        mask = MapMask(str(tmp_path / 'mask.png'))
-        for street in city.streets[::5]:
-            along = street.centre.offset(0.).polyline()
-            walk = street.centre.offset(-street.half_width - 2.).polyline()
-            beyond = street.centre.offset(street.half_width + 6.).at(
-                street.centre.length / 2)[0]
-            assert mask.is_on_mask(*along.T).all()
-            assert mask.is_on_mask(*walk.T).all()
-            assert not mask.is_on_mask(*beyond[:, None]).any()
-        picture = mask.mask()
-        assert picture.ndim == 2 and picture.dtype == np.uint8
-        assert set(np.unique(picture[::50, ::50])) == {0, 255}
-
-    def test_edges_are_where_the_streets_edges_are(self, city, ground):
-        street = city.streets[3]
-        # Within a pixel and a half.
-        for out, value in ((-.15, DRIVEABLE), (.15, SIDEWALK),
-                           (3.85, SIDEWALK), (4.15, TERRAIN)):
-            for side in (1., -1.):
-                line = street.centre.offset(side * (street.half_width + out))
-                assert (ground.at(line.polyline()[1:-1]) == value).all()
-
-    def test_everything_beyond_is_terrain(self, ground):
-        far = np.array([[0., 0.], [5000., 900.], [1100., -10.]])
-        assert (ground.at(far) == TERRAIN).all()
