@@ -14,8 +14,8 @@ import numpy as np
 from .paths import ArcPath, Pose, connect, ribbon
 
 LANE_WIDTH = 3.5
-CYCLE_WIDTH = 1.5
-PARKING_WIDTH = 2.6
+CYCLE_WIDTH = 1.8
+PARKING_WIDTH = 2.8
 WALKWAY_WIDTH = 4.
 # Metres from a street's end, where the junction begins.
 CROSSING = (1., 4.)
@@ -209,14 +209,6 @@ def half_width(lanes_each_way: int) -> float:
     return lanes_each_way * LANE_WIDTH + CYCLE_WIDTH + PARKING_WIDTH
 
 
-def _pairs(incoming: tuple[int, ...],
-           outgoing: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Lane to lane, innermost first; the outer ones join or fork."""
-    count = max(len(incoming), len(outgoing))
-    return [(incoming[min(i, len(incoming) - 1)],
-             outgoing[min(i, len(outgoing) - 1)]) for i in range(count)]
-
-
 class _Builder:
     """Lays out the grid, then streets, then junctions."""
 
@@ -224,8 +216,9 @@ class _Builder:
         self.rng = rng
         self.angle = rng.uniform(.1, 1.4)
         # Lanes each way of the streets in a row (eastwards) and a column.
-        self.row_lanes = rng.permutation([2, 1, 2, 1, 1])
-        self.column_lanes = rng.permutation([2, 1, 1, 2, 1, 1])
+        # The rim has one, so that all lanes go round the city's corners.
+        self.row_lanes = [1, *rng.permutation([2, 1, 2]), 1]
+        self.column_lanes = [1, *rng.permutation([2, 1, 1, 2]), 1]
         u = np.cumsum(rng.uniform(88., 112., COLUMNS))
         v = np.cumsum(rng.uniform(88., 112., ROWS))
         self.u, self.v = u - u.mean(), v - v.mean()
@@ -364,7 +357,7 @@ class _Builder:
                 turn = np.sin(other.heading - arm.heading)
                 kind = ('straight' if abs(turn) < .5 else
                         'left' if turn < 0 else 'right')
-                pairs = _pairs(arm.incoming, other.outgoing)
+                pairs = list(zip(arm.incoming, other.outgoing, strict=False))
                 if len(arms) > 2 and kind == 'left':
                     pairs = pairs[:1]
                 elif len(arms) > 2 and kind == 'right':

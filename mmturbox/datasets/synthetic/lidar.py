@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .geometry import inverse_rigid, rigid, transform, yaw_quaternion
+from .geometry import inverse_rigid, rigid, yaw_quaternion
 
 
 def _mounting() -> tuple[float, ...]:
@@ -106,6 +106,14 @@ def scan(lidar: Lidar, boxes: np.ndarray, reflectivity: np.ndarray,
     return Scan(points, visible)
 
 
+def hits(lidar: Lidar, boxes: np.ndarray,
+         ego2global: np.ndarray) -> np.ndarray:
+    """(N,) how many rays of a scan meet each (N, 7) box first."""
+    owner = _cast(lidar, lidar.directions(), boxes,
+                  ego2global @ lidar.lidar2ego)[1]
+    return np.bincount(owner[owner >= 0].ravel(), minlength=len(boxes))
+
+
 def _cast(lidar: Lidar, rays: np.ndarray, boxes: np.ndarray,
           lidar2global: np.ndarray) -> tuple[np.ndarray, ...]:
     """Nearest range and owner of each ray; rays that meet each box at all.
@@ -121,20 +129,22 @@ def _cast(lidar: Lidar, rays: np.ndarray, boxes: np.ndarray,
     owner = np.full(ranges.shape, -1)
     alone = np.zeros(len(boxes), dtype=np.int64)
     global2lidar = inverse_rigid(lidar2global)
-    centres = transform(global2lidar, boxes[:, :3])
-    reach = np.linalg.norm(boxes[:, 3:6], axis=1) / 2
-    near = np.linalg.norm(centres, axis=1) - reach < lidar.max_range
-    for i in np.nonzero(near)[0]:
-        yaw = boxes[i, 6]
-        box2lidar = rigid(yaw_quaternion(yaw), boxes[i, :3])
-        box2lidar = global2lidar @ box2lidar
-        half = np.maximum(boxes[i, 3:6] / 2 - lidar.skin,
-                          boxes[i, 3:6] * .3)
-        columns, beams = _window(lidar, box2lidar, half)
-        if not len(columns):
-            continue
-        part = (columns[:, None], np.arange(*beams)[None])
-        met = _slab(rays[part], box2lidar, half)
+    cos, sin = np.cos(boxes[:, 6]), np.sin(boxes[:, 6])
+    box2lidar = np.zeros((len(boxes), 4, 4))
+    box2lidar[:, 0, 0] = box2lidar[:, 1, 1] = cos
+    box2lidar[:, 1, 0], box2lidar[:, 0, 1] = sin, -sin
+    box2lidar[:, 2, 2] = box2lidar[:, 3, 3] = 1.
+    box2lidar[:, :3, 3] = boxes[:, :3]
+    box2lidar = global2lidar @ box2lidar
+    half = np.maximum(boxes[:, 3:6] / 2 - lidar.skin, boxes[:, 3:6] * .3)
+    reach = np.linalg.norm(half, axis=1)
+    away = np.linalg.norm(box2lidar[:, :3, 3], axis=1)
+    near = away - reach < lidar.max_range
+    left, right, first, stop = _windows(lidar, box2lidar, half)
+    for i in np.nonzero(near & (left <= right) & (first < stop))[0]:
+        columns = np.arange(left[i], right[i] + 1) % lidar.columns
+        part = (columns[:, None], np.arange(first[i], stop[i])[None])
+        met = _slab(rays[part], box2lidar[i], half[i])
         met[met > lidar.max_range] = np.inf
         alone[i] = np.isfinite(met).sum()
         closer = met < ranges[part]
@@ -143,35 +153,41 @@ def _cast(lidar: Lidar, rays: np.ndarray, boxes: np.ndarray,
     return ranges, owner, alone
 
 
-def _window(lidar: Lidar, box2lidar: np.ndarray,
-            half: np.ndarray) -> tuple[np.ndarray, tuple[int, int]]:
-    """Columns and beam range that can meet a box."""
-    signs = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1)
-                      for z in (-1, 1)])
-    corners = transform(box2lidar, signs * half)
-    flat = np.linalg.norm(corners[:, :2], axis=1)
+_CORNERS = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1)
+                     for z in (-1, 1)])
+
+
+def _windows(lidar: Lidar, box2lidar: np.ndarray,
+             half: np.ndarray) -> tuple[np.ndarray, ...]:
+    """First and last column, first beam and the one after the last, that can
+    meet each of (N,) boxes."""
+    corners = (box2lidar[:, None, :3, :3] @ (
+        _CORNERS * half[:, None])[..., None])[..., 0]
+    corners = corners + box2lidar[:, None, :3, 3]
+    flat = np.linalg.norm(corners[..., :2], axis=-1).max(1)
     low, high = np.deg2rad(lidar.elevation)
     pitch = (high - low) / (lidar.beams - 1)
-    centre = box2lidar[:3, 3]
-    if np.linalg.norm(centre[:2]) <= np.linalg.norm(half[:2]):
-        return np.arange(lidar.columns), (0, lidar.beams)
+    centre = np.linalg.norm(box2lidar[:, :2, 3], axis=1)
+    reach = np.linalg.norm(half[:, :2], axis=1)
     # The elevation of a face is extreme at a corner only up to the face's
     # nearest point: bound it with the nearest distance.
-    nearest = max(
-        np.linalg.norm(centre[:2]) - np.linalg.norm(half[:2]), 1e-3)
-    top, bottom = corners[:, 2].max(), corners[:, 2].min()
-    above = np.arctan2(top, nearest if top > 0 else flat.max())
-    below = np.arctan2(bottom, nearest if bottom < 0 else flat.max())
-    first = max(0, int(np.ceil((below - low) / pitch)))
-    last = min(lidar.beams - 1, int(np.floor((above - low) / pitch)))
-    bearing = np.arctan2(centre[1], centre[0])
-    spread = np.arctan2(corners[:, 1], corners[:, 0]) - bearing
+    nearest = np.maximum(centre - reach, 1e-3)
+    top, bottom = corners[..., 2].max(1), corners[..., 2].min(1)
+    above = np.arctan2(top, np.where(top > 0, nearest, flat))
+    below = np.arctan2(bottom, np.where(bottom < 0, nearest, flat))
+    first = np.maximum(0, np.ceil((below - low) / pitch)).astype(int)
+    stop = np.minimum(lidar.beams,
+                      np.floor((above - low) / pitch) + 1).astype(int)
+    bearing = np.arctan2(box2lidar[:, 1, 3], box2lidar[:, 0, 3])
+    spread = np.arctan2(corners[..., 1], corners[..., 0]) - bearing[:, None]
     spread = (spread + np.pi) % (2 * np.pi) - np.pi
     step = 2 * np.pi / lidar.columns
-    left = int(np.ceil((bearing + spread.min() + np.pi) / step))
-    right = int(np.floor((bearing + spread.max() + np.pi) / step))
-    columns = np.arange(left, right + 1) % lidar.columns
-    return columns, (first, max(first, last + 1))
+    left = np.ceil((bearing + spread.min(1) + np.pi) / step).astype(int)
+    right = np.floor((bearing + spread.max(1) + np.pi) / step).astype(int)
+    # The sensor above or within a box's outline may see it anywhere.
+    over = centre <= reach
+    return (np.where(over, 0, left), np.where(over, lidar.columns - 1, right),
+            np.where(over, 0, first), np.where(over, lidar.beams, stop))
 
 
 def _slab(rays: np.ndarray, box2lidar: np.ndarray,
