@@ -85,12 +85,12 @@ class Face:
     Attributes:
         points: (Q, 3) a, b in metres and 1: the corners of all polygons, the
             whole face first.
-        stops: (C + 1,) where each polygon begins and ends in ``points``.
+        stops: C + 1 places where polygons begin and end in ``points``.
         colours: (C, 3) blue, green, red.
         extent: (C,) shorter side of each polygon in metres.
     """
     points: np.ndarray
-    stops: np.ndarray
+    stops: list[int]
     colours: np.ndarray
     extent: np.ndarray
 
@@ -99,7 +99,7 @@ class Face:
         flat = np.concatenate(sheet.polygons)
         return cls(
             np.column_stack([flat, np.ones(len(flat))]),
-            np.cumsum([0, *map(len, sheet.polygons)]),
+            np.cumsum([0, *map(len, sheet.polygons)]).tolist(),
             np.array(sheet.colours)[:, ::-1],
             np.array([np.ptp(p, axis=0).min() for p in sheet.polygons]))
 

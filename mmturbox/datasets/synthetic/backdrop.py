@@ -121,6 +121,6 @@ def draw_haze(canvas: np.ndarray, camera: Camera) -> None:
     """Thin out the distant ground, in place."""
     first, distance = ground_row(camera), _row_distance(camera)
     count = int(np.searchsorted(-distance, -_CLEAR))
-    clear = clearness(distance[:count])[:, None, None]
+    clear = clearness(distance[:count, None, None]).astype(np.float32)
     part = canvas[first:first + count]
-    part[:] = part * clear + HAZE * (1. - clear)
+    part[:] = part * clear + HAZE.astype(np.float32) * (1 - clear)

@@ -91,7 +91,7 @@ def _outlines(
     """Box and (P, 2) sub-pixels of its visible faces, back to front."""
     sight = look_from(camera, ego2global, boxes)
     for box in sight.order:
-        faces = np.nonzero(sight.visible[box])[0]
-        image = sight.corners[box, faces] @ np.swapaxes(
-            sight.face2img[box, faces], -1, -2)
-        yield box, [subpixels(clip_near(outline)) for outline in image]
+        yield box, [
+            subpixels(clip_near(outline))
+            for outline in sight.corners[box, sight.visible[box]]
+        ]

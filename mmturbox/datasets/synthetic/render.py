@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..files import explained
-from .appearance import Look
+from .appearance import Face, Look
 from .backdrop import HAZE, clearness, draw_ground, draw_haze, ground_row, sky
 from .cameras import Camera
 from .owners import fill, look_from, subpixels
@@ -72,17 +72,20 @@ class Renderer:
         if len(boxes) != len(self.looks):
             raise ValueError(f'{len(self.looks)} looks for {len(boxes)} '
                              'boxes; give a box for each look')
-        import cv2
         global2img = camera.global2img(ego2global)
         canvas = sky(camera).copy()
         levels = self.ground.around(*ego2global[:2, 3].tolist())
         draw_ground(canvas, camera, global2img, levels)
         self._draw_shadows(canvas, camera, global2img, boxes)
         draw_haze(canvas, camera)
-        sight = look_from(camera, ego2global, boxes)
-        for box in sight.order:
-            self._draw_box(canvas, camera, sight, box)
-        width, height = camera.image_size
+        self._draw_boxes(canvas, camera, look_from(camera, ego2global, boxes))
+        self._expose(canvas, rng)
+        return canvas
+
+    def _expose(self, canvas: np.ndarray, rng: np.random.Generator) -> None:
+        """Light and sensor noise, in place."""
+        import cv2
+        height, width = canvas.shape[:2]
         tile = self._noise
         if width > tile.shape[1] or height > tile.shape[0]:
             tile = np.tile(tile, (-(-height // tile.shape[0]),
@@ -93,7 +96,6 @@ class Renderer:
         cv2.addWeighted(canvas, light,
                         tile[top:top + height, left:left + width], 1., -128.,
                         canvas)
-        return canvas
 
     def _draw_shadows(self, canvas: np.ndarray, camera: Camera,
                       global2img: np.ndarray, boxes: np.ndarray) -> None:
@@ -108,30 +110,28 @@ class Renderer:
         cv2.copyTo(
             cv2.convertScaleAbs(part, alpha=_SHADOW), mask[first:], part)
 
-    def _draw_box(self, canvas: np.ndarray, camera: Camera, sight: Sight,
-                  box: int) -> None:
-        for index in np.nonzero(sight.visible[box])[0]:
-            face = self.looks[box][index]
-            matrix = sight.face2img[box, index]
-            points = face.points @ matrix.T
-            depth = points[:4, 2]
-            distance = float(depth.mean())
-            shade = _shade(sight.normal[box, index], self._sun)
-            clear = clearness(distance)
-            colours = np.minimum(face.colours * shade, 255.) * clear
-            colours += HAZE * (1. - clear)
-            # Scaled down to the nearest corner's distance.
-            reach = max(float(depth.min()), .5) / max(camera.focal)
-            large = face.extent > _SMALLEST * reach
-            large[0] = True
-            whole = depth.min() >= NEAR
-            if whole:
-                points = subpixels(points)
-            for i in np.nonzero(large)[0]:
-                polygon = points[face.stops[i]:face.stops[i + 1]]
-                if not whole:
-                    polygon = subpixels(clip_near(polygon))
-                fill(canvas, polygon, colours[i].tolist())
+    def _draw_boxes(self, canvas: np.ndarray, camera: Camera,
+                    sight: Sight) -> None:
+        depth = sight.corners[..., 2]
+        clear = clearness(depth.mean(-1))
+        shade = .74 + .36 * np.maximum(0., sight.normal @ self._sun)
+        smallest = _SMALLEST * np.maximum(
+            depth.min(-1), .5) / max(camera.focal)
+        for box in sight.order:
+            for index in np.nonzero(sight.visible[box])[0].tolist():
+                face = self.looks[box][index]
+                chosen = face.extent > smallest[box, index]
+                chosen[0] = True
+                chosen = np.nonzero(chosen)[0]
+                colours = face.colours[chosen] * shade[box, index]
+                colours = np.minimum(colours, 255.) * clear[box, index]
+                colours += HAZE * (1. - clear[box, index])
+                outlines = _outlines(face, chosen.tolist(),
+                                     sight.face2img[box, index],
+                                     sight.corners[box, index])
+                for outline, colour in zip(
+                        outlines, colours.tolist(), strict=True):
+                    fill(canvas, outline, colour)
 
 
 def write_jpeg(path: str | os.PathLike, image: np.ndarray) -> None:
@@ -156,8 +156,17 @@ def write_jpeg(path: str | os.PathLike, image: np.ndarray) -> None:
             partial.unlink(missing_ok=True)
 
 
-def _shade(normal: np.ndarray, sun: np.ndarray) -> float:
-    return .74 + .36 * max(0., float(normal @ sun))
+def _outlines(face: Face, chosen: list[int], face2img: np.ndarray,
+              corners: np.ndarray) -> list[np.ndarray]:
+    """Sub-pixels of the chosen polygons of a face, see ``Sight``."""
+    if len(chosen) == 1:
+        return [subpixels(clip_near(corners))]
+    points = face.points @ face2img.T
+    spans = [slice(face.stops[i], face.stops[i + 1]) for i in chosen]
+    if corners[:, 2].min() >= NEAR:
+        points = subpixels(points)
+        return [points[span] for span in spans]
+    return [subpixels(clip_near(points[span])) for span in spans]
 
 
 def _shadows(boxes: np.ndarray, sun: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ class Sight:
     Attributes:
         face2img: (N, 5, 3, 3) from a, b, 1 on a face (metres, see
             ``appearance``) to u w, v w, w, with w the depth in metres.
-        corners: (N, 5, 4, 3) a, b, 1 of each face's corners.
+        corners: (N, 5, 4, 3) u w, v w, w of each face's corners.
         normal: (N, 5, 3) outward, global frame.
         visible: (N, 5) whether a face is turned towards the camera and may
             reach into the image.
@@ -57,7 +57,7 @@ def look_at(boxes: np.ndarray, global2img: np.ndarray, eye: np.ndarray,
     chosen = np.nonzero(visible.any(1))[0]
     span = np.array([_span(image[i, visible[i]]) for i in chosen])
     order = paint_order(boxes[chosen], span.reshape(-1, 2), eye[:2])
-    return Sight(face2img, corners, normal, visible, chosen[order].tolist())
+    return Sight(face2img, image, normal, visible, chosen[order].tolist())
 
 
 def _faces(boxes: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -149,21 +149,20 @@ def paint_order(boxes: np.ndarray, span: np.ndarray,
         is painted first.
     """
     count = len(boxes)
-    # Edge lines of the footprints: (N, 4) signed distances of all (M, 4)
-    # corners and of the camera, positive outside.
     cos, sin = np.cos(boxes[:, 6]), np.sin(boxes[:, 6])
     axes = np.stack([np.stack([cos, sin], 1), np.stack([-sin, cos], 1)], 1)
-    normal = np.concatenate([axes, -axes], 1)
-    half = np.tile(boxes[:, 3:5] / 2, 2)
-    signs = np.array([[1., 1.], [1., -1.], [-1., -1.], [-1., 1.]])
-    corners = boxes[:, None, :2] + (signs * boxes[:, None, 3:5] / 2) @ axes
-    level = (normal * boxes[:, None, :2]).sum(-1) + half
-    other = np.einsum('nec,mkc->nemk', normal, corners).min(-1)
-    parts = other - level[..., None] >= -1e-9
-    outside = normal @ eye - level > 0.
+    half, centre = boxes[:, 3:5] / 2, boxes[:, :2]
+    # All [i, axis of i, j]: how far the centre of j is along the axis, how
+    # far j reaches along it; and [i, axis of i, 1] for the camera.
+    along = (axes @ centre.T) - (axes * centre[:, None]).sum(-1)[..., None]
+    reach = (np.abs(axes.reshape(-1, 2) @ axes.reshape(-1, 2).T).reshape(
+        count, 2, count, 2) * half).sum(-1)
+    camera = (axes @ eye - (axes * centre[:, None]).sum(-1))[..., None]
+    parts = np.abs(along) - reach - half[..., None] >= -1e-9
+    outside = np.sign(along) * camera > half[..., None]
     # One of either kind of edge shows that no ray meets both boxes.
-    other_nearer = (parts & outside[..., None]).any(1)
-    self_nearer = (parts & ~outside[..., None]).any(1)
+    other_nearer = (parts & outside).any(1)
+    self_nearer = (parts & ~outside).any(1)
     nearer = other_nearer | self_nearer.T
     shares = ((span[:, None, 0] <= span[None, :, 1]) &
               (span[None, :, 0] <= span[:, None, 1]))
