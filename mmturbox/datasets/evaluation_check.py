@@ -10,7 +10,6 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from .info_check import DataError, info_head, is_local
 

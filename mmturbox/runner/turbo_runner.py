@@ -10,7 +10,7 @@ from typing import Any
 
 from mmengine.dist import init_dist, is_distributed, is_main_process
 from mmengine.logging import MMLogger
-from mmengine.runner import Runner
+from mmengine.runner import BaseLoop, Runner
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -25,6 +25,7 @@ from mmturbox.system.preflight import preflight
 
 from .agreement import (
     agree_on_environment,
+    agree_on_order,
     agree_on_plan,
     agree_on_switch,
 )
@@ -100,6 +101,21 @@ class TurboRunner(Runner):
     def test(self) -> dict:
         check_data_configs(self.cfg, 'test')
         return super().test()
+
+    def build_train_loop(self, loop: Any) -> BaseLoop:
+        return self._in_one_order('train', super().build_train_loop(loop))
+
+    def build_val_loop(self, loop: Any) -> BaseLoop:
+        return self._in_one_order('val', super().build_val_loop(loop))
+
+    def build_test_loop(self, loop: Any) -> BaseLoop:
+        return self._in_one_order('test', super().build_test_loop(loop))
+
+    @staticmethod
+    def _in_one_order(part: str, loop: BaseLoop) -> BaseLoop:
+        loader = getattr(loop, 'dataloader', None)
+        agree_on_order(f'{part}_dataloader', getattr(loader, 'dataset', None))
+        return loop
 
     @staticmethod
     def build_dataloader(dataloader: Any,

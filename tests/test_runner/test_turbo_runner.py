@@ -163,3 +163,27 @@ def test_bad_options_stop_before_anything_is_built(tmp_path):
             config(tmp_path / 'w', turbo=dict(optim_wraper=True)))
     assert not (tmp_path / 'w').exists() or not list(
         (tmp_path / 'w').iterdir())
+
+
+def test_order_of_each_loader_is_agreed_on_before_the_first_step(
+        tmp_path, monkeypatch):
+    from mmturbox.runner import turbo_runner
+    seen = []
+
+    def disagree(name, dataset):
+        seen.append((name, type(dataset).__name__))
+        if name == 'val_dataloader':
+            raise RuntimeError(f'{name}: another order')
+
+    monkeypatch.setattr(turbo_runner, 'agree_on_order', disagree)
+    cfg = config(tmp_path)
+    cfg.val_dataloader = dict(
+        cfg.train_dataloader, sampler=dict(type='DefaultSampler'))
+    cfg.val_cfg = dict()
+    cfg.val_evaluator = dict(type='DumpResults', out_file_path='x.pkl')
+    runner = TurboRunner.from_cfg(cfg)
+    with pytest.raises(RuntimeError, match='val_dataloader: another'):
+        runner.train()
+    assert seen == [('train_dataloader', 'Points'),
+                    ('val_dataloader', 'Points')]
+    assert runner.iter == 0
