@@ -10,7 +10,8 @@ import argparse
 import importlib
 import sys
 
-COMMANDS = ('argoverse2', 'nuscenes', 'synthetic-nuscenes', 'update-infos')
+COMMANDS = ('argoverse2', 'nuscenes', 'synthetic-argoverse2',
+            'synthetic-nuscenes', 'update-infos')
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:

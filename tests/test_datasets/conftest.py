@@ -17,3 +17,14 @@ def synthetic_root(tmp_path_factory):
 def nusc(synthetic_root):
     from nuscenes.nuscenes import NuScenes
     return NuScenes(VERSION, str(synthetic_root), verbose=False)
+
+
+@pytest.fixture(scope='session')
+def argoverse2_root(tmp_path_factory):
+    """One scenario each of train, val and test."""
+    from mmturbox.datasets.synthetic.argoverse2 import (
+        create_synthetic_argoverse2,
+    )
+    root = tmp_path_factory.mktemp('data') / 'synthetic-argoverse2'
+    assert create_synthetic_argoverse2(root, num_scenarios=3)
+    return root
