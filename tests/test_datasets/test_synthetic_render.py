@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from mmturbox.datasets.info_check import DataError
-from mmturbox.datasets.synthetic.appearance import FACES, Face, Looks, Sheet
+from mmturbox.datasets.synthetic.appearance import Looks
 from mmturbox.datasets.synthetic.cameras import camera_rig
 from mmturbox.datasets.synthetic.city import City
 from mmturbox.datasets.synthetic.geometry import rigid, yaw_quaternion
 from mmturbox.datasets.synthetic.kinds import KIND_INDEX, KINDS
 from mmturbox.datasets.synthetic.owners import SKY, owner_map
 from mmturbox.datasets.synthetic.render import Renderer, write_jpeg
+from mmturbox.datasets.synthetic.sheets import FACES, Face, Sheet
 from mmturbox.datasets.synthetic.texture import GroundTexture
 
 NO_BOXES = np.zeros((0, 7))

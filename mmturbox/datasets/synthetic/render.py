@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from ..files import explained
-from .appearance import Face, Look
 from .backdrop import HAZE, clearness, draw_ground, draw_haze, ground_row, sky
 from .cameras import Camera
 from .owners import fill, look_from, subpixels
+from .sheets import Face, Look
 from .sight import NEAR, Sight, clip_near, reaches
 from .texture import GroundTexture
 

@@ -18,7 +18,7 @@ class Sight:
 
     Attributes:
         face2img: (N, 5, 3, 3) from a, b, 1 on a face (metres, see
-            ``appearance``) to u w, v w, w, with w the depth in metres.
+            ``sheets``) to u w, v w, w, with w the depth in metres.
         corners: (N, 5, 4, 3) u w, v w, w of each face's corners.
         normal: (N, 5, 3) outward, global frame.
         visible: (N, 5) whether a face is turned towards the camera and may
