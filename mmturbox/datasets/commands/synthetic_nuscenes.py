@@ -15,6 +15,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--seed', type=int, default=0)
     parser.add_argument('--workers', type=int, default=1, help='processes')
     parser.add_argument(
+        '--image-size',
+        type=int,
+        nargs=2,
+        default=(1600, 900),
+        metavar=('W', 'H'),
+        help='of the six cameras; the calibration follows')
+    parser.add_argument(
+        '--no-cameras', action='store_true', help='LiDAR, map, CAN bus only')
+    parser.add_argument(
+        '--camera-sweeps',
+        action='store_true',
+        help='images between key frames too, 12 a second')
+    parser.add_argument(
+        '--occupancy',
+        action='store_true',
+        help="voxel labels of key frames in SurroundOcc's format")
+    parser.add_argument(
         '--overwrite',
         action='store_true',
         help='replace a synthetic set that has other parameters')
@@ -24,6 +41,11 @@ def run(args: argparse.Namespace) -> None:
     from rich.progress import Progress
 
     from mmturbox.datasets.synthetic import create_synthetic_nuscenes
+    from mmturbox.datasets.synthetic.scene import Contents
+    contents = Contents(
+        image_size=None if args.no_cameras else tuple(args.image_size),
+        camera_sweeps=args.camera_sweeps,
+        occupancy=args.occupancy)
     begin = time.time()
     with Progress(transient=True) as bar:
         task = bar.add_task('LiDAR frames', total=None)
@@ -34,6 +56,7 @@ def run(args: argparse.Namespace) -> None:
             seed=args.seed,
             workers=args.workers,
             overwrite=args.overwrite,
+            contents=contents,
             progress=lambda done, total: bar.update(
                 task, completed=done, total=total))
     if written:

@@ -23,7 +23,7 @@ STOP_LINE = (5.2, 5.6)
 # Kerb radius at a corner.
 CORNER = 5.
 COLUMNS, ROWS = 6, 5
-CENTRE = (1100., 900.)
+CENTRE = (450., 420.)
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,18 @@
 """The whole set on disk: all or nothing, and once only."""
 
+import json
 import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
+from .ground_classes import Ground, write_map_mask
+from .lidar import Lidar
+from .map_expansion import write_map_expansion
 from .output import write_once
-from .scene import SceneSpec, generate_scene
+from .scene import Contents, SceneSpec, generate_scene, surroundings
 from .tables import (
     TRAIN_SCENES,
     VAL_SCENES,
@@ -20,7 +25,7 @@ from .tables import (
 
 MAX_SCENES = len(TRAIN_SCENES) + len(VAL_SCENES)
 # Counts up when the same parameters would give other files.
-GENERATOR_VERSION = 1
+GENERATOR_VERSION = 2
 
 Progress = Callable[[int, int], None]
 
@@ -47,6 +52,7 @@ def create_synthetic_nuscenes(out: str | os.PathLike,
                               seed: int = 0,
                               workers: int = 1,
                               overwrite: bool = False,
+                              contents: Contents | None = None,
                               progress: Progress = lambda done, total: None
                               ) -> bool:
     """Write the set and its mmdet3d info files.
@@ -61,6 +67,8 @@ def create_synthetic_nuscenes(out: str | os.PathLike,
         seed: same seed, same bytes.
         workers: processes; the result does not depend on it.
         overwrite: replace a synthetic set that has other parameters.
+        contents: which sensors and labels; six cameras at full size by
+            default.
         progress: called with LiDAR frames done and in all.
 
     Returns:
@@ -76,14 +84,23 @@ def create_synthetic_nuscenes(out: str | os.PathLike,
             'need at least 2 frames a scene (for velocities), a seed >= 0 '
             f'and a worker, got frames {num_frames}, seed {seed}, workers '
             f'{workers}')
-    parameters = dict(
-        generator=GENERATOR_VERSION,
-        scenes=num_scenes,
-        frames=num_frames,
-        seed=seed)
+    contents = contents or Contents()
+    if contents.image_size and min(contents.image_size) < 16:
+        raise ValueError('images must be at least 16 pixels wide and high, '
+                         f'got {contents.image_size}')
     specs = [
-        SceneSpec(name, i, num_frames, seed) for i, name in enumerate(names)
+        SceneSpec(name, i, num_frames, seed, contents)
+        for i, name in enumerate(names)
     ]
+    # As JSON gives them back.
+    parameters = json.loads(
+        json.dumps(
+            dict(
+                generator=GENERATOR_VERSION,
+                scenes=num_scenes,
+                frames=num_frames,
+                seed=seed,
+                **asdict(contents))))
     return write_once(
         out, parameters, overwrite,
         lambda root: _fill(root, specs, workers, progress))
@@ -97,9 +114,16 @@ def _fill(root: Path, specs: list[SceneSpec], workers: int,
     total = sum(spec.num_frames for spec in specs)
     tables = _scenes(root, specs, workers, progress, total)
     log_tokens = [row['token'] for rows in tables for row in rows['log']]
-    shared = shared_tables([('LIDAR_TOP', 'lidar')], log_tokens)
+    channels = [(Lidar.channel, 'lidar')] + [
+        (camera.channel, 'camera') for camera in specs[0].contents.cameras
+    ]
+    shared = shared_tables(channels, log_tokens)
     write_tables(root, merge_tables([shared, *tables]))
-    write_infos(NuScenes(VERSION, str(root), verbose=False), root)
+    city = surroundings(specs[0].seed).city
+    write_map_expansion(root, city)
+    write_map_mask(root / shared['map'][0]['filename'], Ground.of(city))
+    write_infos(
+        NuScenes(VERSION, str(root), verbose=False), root, workers=workers)
 
 
 def _scenes(root: Path, specs: list[SceneSpec], workers: int,
@@ -116,9 +140,16 @@ def _scenes(root: Path, specs: list[SceneSpec], workers: int,
             generate_scene(root, spec, on_frame=advance) for spec in specs
         ]
     tables = []
-    with ProcessPoolExecutor(min(workers, len(specs))) as pool:
+    with ProcessPoolExecutor(
+            min(workers, len(specs)), initializer=_one_thread) as pool:
         make = partial(generate_scene, root)
         for spec, rows in zip(specs, pool.map(make, specs), strict=True):
             tables.append(rows)
             advance(spec.num_frames)
     return tables
+
+
+def _one_thread() -> None:
+    """Processes share the cores, so that each needs one thread."""
+    import cv2
+    cv2.setNumThreads(1)

@@ -108,17 +108,9 @@ def link(rows: list[dict]) -> None:
 
 
 def write_tables(root: Path, tables: Tables) -> None:
-    """One JSON file a table under ``root/v1.0-mini``, and the map mask."""
-    import cv2
-    import numpy as np
+    """One JSON file a table under ``root/v1.0-mini``."""
     folder = root / VERSION
     folder.mkdir(parents=True, exist_ok=True)
     for name in TABLE_NAMES:
         (folder / f'{name}.json').write_text(
             json.dumps(tables[name], indent=0))
-    for row in tables['map']:
-        # The devkit wants the file to be there; all background.
-        path = root / row['filename']
-        path.parent.mkdir(exist_ok=True)
-        if not cv2.imwrite(str(path), np.zeros((16, 16), np.uint8)):
-            raise RuntimeError(f'cannot write the map mask {path}')

@@ -159,8 +159,22 @@ class World:
         x, y = position[:2] + EGO_AHEAD * np.array([np.cos(yaw), np.sin(yaw)])
         return np.array([x, y, EGO_SIZE[2] / 2, *EGO_SIZE, yaw])
 
+    def ego_route(self) -> np.ndarray:
+        """(R, 2) the ego vehicle's way, from 50 m before to 50 m after."""
+        s = self._tracks.s[:, -1]
+        return self._paths[-1].at(np.arange(s[0] - 50., s[-1] + 50., .5))[0]
+
+    def boxes(self, motion: Motion) -> np.ndarray:
+        """(T, N, 7) float64: centre x, y, z, length, width, height, yaw.
+
+        Args:
+            motion: of the actors.
+        """
+        size = np.broadcast_to(self.size, (*motion.heading.shape, 3))
+        return np.concatenate([
+            motion.xy, size[..., 2:] / 2, size, motion.heading[..., None]
+        ], -1)
+
     def actor_boxes(self, time: float) -> np.ndarray:
         """(N, 7) float64: centre x, y, z, length, width, height, yaw."""
-        motion = self.actor_motion(np.array([time]))
-        return np.column_stack(
-            [motion.xy[0], self.size[:, 2] / 2, self.size, motion.heading[0]])
+        return self.boxes(self.actor_motion(np.array([time])))[0]
