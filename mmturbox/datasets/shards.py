@@ -9,7 +9,7 @@ import gc
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
@@ -72,24 +72,31 @@ def run_shards(make: Callable[[int], None],
     total = sum(sizes)
     done = total - sum(sizes[i] for i in todo)
     progress(done, total)
-    if workers == 1 or len(todo) < 2:
-        for i in todo:
-            make(i)
+    # The collector would walk through all that is loaded again and again, and
+    # in forked processes copy it by touching it.
+    gc.freeze()
+    try:
+        for i in _serial(make, todo) if workers == 1 else _forked(
+                make, todo, workers):
             done += sizes[i]
             progress(done, total)
-        return
-    for i in _forked(make, todo, workers):
-        done += sizes[i]
-        progress(done, total)
+    finally:
+        gc.unfreeze()
 
 
-def _forked(make: Callable[[int], None], todo: list[int], workers: int):
+def _serial(make: Callable[[int], None], todo: list[int]) -> Iterator[int]:
+    for i in todo:
+        make(i)
+        yield i
+
+
+def _forked(make: Callable[[int], None], todo: list[int],
+            workers: int) -> Iterator[int]:
     """Yield the shards of ``todo`` as they are made."""
     global _make
+    if not todo:
+        return
     _make = make
-    # The collector would touch, and so copy, every object in each process.
-    gc.collect()
-    gc.freeze()
     pool = ProcessPoolExecutor(
         min(workers, len(todo)), get_context('fork'))
     try:
@@ -105,7 +112,6 @@ def _forked(make: Callable[[int], None], todo: list[int], workers: int):
             'it stopped') from error
     finally:
         pool.shutdown(cancel_futures=True)
-        gc.unfreeze()
         _make = None
 
 
