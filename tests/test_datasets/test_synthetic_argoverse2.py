@@ -26,7 +26,7 @@ from mmturbox.datasets.synthetic.argoverse2 import (
     write_scenario,
 )
 from mmturbox.datasets.synthetic.argoverse2_map import city_map
-from mmturbox.datasets.synthetic.world import Surroundings
+from mmturbox.datasets.synthetic.scene import surroundings
 
 
 @pytest.fixture(scope='module')
@@ -149,6 +149,18 @@ def test_lane_graph_is_consistent(scenario):
                 assert theirs[rows[mine[i]]] == lane
     assert edges > 20
     assert outside > 0
+
+
+def test_lanes_are_those_of_the_city_of_the_nuscenes_set(scenario):
+    starts = [lane.path.start[:2] for lane in surroundings(0).city.lanes]
+    m = scenario.map
+    ours = [
+        m.centerline[i][0, :2] for i, kind in enumerate(m.lane_type)
+        if LANE_TYPES[kind] == 'VEHICLE'
+    ]
+    apart = np.linalg.norm(
+        np.array(starts)[:, None] - np.array(ours), axis=-1)
+    assert apart.min(0).max() < .01
 
 
 def test_shared_boundaries_of_neighbours_coincide(scenario):
@@ -277,9 +289,7 @@ def test_second_run_does_nothing_and_other_parameters_are_refused(
 def test_another_seed_gives_another_city_and_scenario(
         argoverse2_root, tmp_path):
     spec = ScenarioSpec('train', 0, seed=1)
-    surroundings = Surroundings.generate(np.random.default_rng(1))
-    write_scenario(tmp_path / 'x', spec, surroundings,
-                   city_map(surroundings.city))
+    write_scenario(tmp_path / 'x', spec, city_map(surroundings(1).city))
     ours, theirs = digest(tmp_path), digest(argoverse2_root)
     assert len(ours) == 2
     assert not {*ours.values()} & {*theirs.values()}

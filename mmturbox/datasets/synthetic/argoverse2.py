@@ -32,8 +32,9 @@ from .argoverse2_map import city_map, local_map
 from .kinds import KIND_INDEX, KINDS
 from .output import write_once
 from .population import EGO_AHEAD
+from .scene import surroundings
 from .tables import token
-from .world import Surroundings, World
+from .world import World
 
 # Counts up when the same parameters would give other files.
 GENERATOR_VERSION = 1
@@ -131,18 +132,15 @@ def create_synthetic_argoverse2(out: str | os.PathLike,
 
 def _fill(root: Path, specs: list[ScenarioSpec], workers: int,
           progress: Progress) -> None:
-    surroundings = Surroundings.generate(np.random.default_rng(specs[0].seed))
-    whole_map = city_map(surroundings.city)
+    whole_map = city_map(surroundings(specs[0].seed).city)
     folders = [root / spec.split / spec.scenario_id for spec in specs]
-    run_shards(
-        lambda i: write_scenario(folders[i], specs[i], surroundings,
-                                 whole_map), folders, [1] * len(specs),
-        workers, progress)
+    run_shards(lambda i: write_scenario(folders[i], specs[i], whole_map),
+               folders, [1] * len(specs), workers, progress)
     write_infos(root)
 
 
 def write_scenario(folder: Path, spec: ScenarioSpec,
-                   surroundings: Surroundings, whole_map: dict) -> None:
+                   whole_map: dict) -> None:
     """Write the two files of a scenario.
 
     Args:
@@ -155,7 +153,8 @@ def write_scenario(folder: Path, spec: ScenarioSpec,
 
     # Keeps clear of the seeds of the scenes in nuScenes format.
     rng = np.random.default_rng((spec.seed, spec.index, 0xA2))
-    world = World.generate(rng, surroundings, (NUM_STEPS - 1) * STEP_SECONDS)
+    world = World.generate(rng, surroundings(spec.seed),
+                           (NUM_STEPS - 1) * STEP_SECONDS)
     tracks = make_tracks(world, spec, rng)
     # The map must not tell where the ego vehicle of a test scenario goes.
     way = tracks.position[tracks.av_index][tracks.valid[tracks.av_index]]
