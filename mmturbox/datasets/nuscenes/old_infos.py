@@ -23,6 +23,7 @@ import numpy as np
 from ..files import complete_file
 from ..info_check import DataError, info_layout
 from .annotations import AGENT_STEPS, CLASSES
+from .ego import can_bus_vector
 from .infos import INFO_VERSION
 from .poses import float_lists, rigid_many
 
@@ -165,6 +166,14 @@ def _record(info: dict, index: int, boxes: str) -> dict:
             lidar_path=Path(info['lidar_path']).name,
             lidar2ego=_pose(info, 'lidar2ego')))
     out.update({key: info[key] for key in _CARRIED if key in info})
+    if 'can_bus' in info:
+        # BEVFormer's files have the bus's own pose there and its dataset
+        # puts the one of the tables in its place.
+        pose = {
+            key: info[f'ego2global_{key}']
+            for key in ('translation', 'rotation')
+        }
+        out['can_bus'] = can_bus_vector(pose, info['can_bus'][7:16])
     sweeps = [_sweep(sweep) for sweep in info['sweeps']]
     if sweeps:
         out['lidar_sweeps'] = sweeps
