@@ -5,10 +5,13 @@ marker says what the shards were made from; shards of anything else are thrown
 away. The folder goes when the results are in place.
 """
 
+import ctypes
 import gc
 import json
 import os
 import shutil
+import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -19,6 +22,8 @@ from .files import complete_file, explained
 from .info_check import DataError
 
 _MARKER = 'made_from.json'
+# Of linux/prctl.h.
+_PR_SET_PDEATHSIG = 1
 Progress = Callable[[int, int], None]
 
 # The running job; forked workers find it here with all it refers to.
@@ -98,7 +103,10 @@ def _forked(make: Callable[[int], None], todo: list[int],
         return
     _make = make
     pool = ProcessPoolExecutor(
-        min(workers, len(todo)), get_context('fork'))
+        min(workers, len(todo)),
+        get_context('fork'),
+        initializer=_die_with_parent,
+        initargs=(os.getpid(), ))
     try:
         left = {pool.submit(_call, i) for i in todo}
         while left:
@@ -113,6 +121,15 @@ def _forked(make: Callable[[int], None], todo: list[int],
     finally:
         pool.shutdown(cancel_futures=True)
         _make = None
+
+
+def _die_with_parent(parent: int) -> None:
+    """Else workers of a process that was killed would wait for ever, holding
+    all that is loaded."""
+    if sys.platform == 'linux':
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _call(i: int) -> int:

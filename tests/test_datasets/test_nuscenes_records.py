@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mmturbox.datasets.nuscenes.annotations import ATTRIBUTES
+from mmturbox.datasets.nuscenes.annotations import ATTRIBUTES, _future
 from mmturbox.datasets.nuscenes.records import RecordMaker
 
 
@@ -110,6 +110,36 @@ def test_agent_future_is_where_the_box_will_be(nusc, records):
 
 def _lidar2global(record):
     return np.array(record['ego2global']) @ record['lidar_points']['lidar2ego']
+
+
+@pytest.mark.parametrize('gap, steps', [(.5, 12), (.51, 12), (1., 6),
+                                        (6.1, 1), (6.2, 0)])
+def test_agent_future_ends_after_six_seconds(gap, steps):
+    """However far apart the annotations are; the devkit's rule."""
+    from nuscenes.prediction import PredictHelper
+
+    class Tables:
+        sample_annotation = [
+            dict(
+                token=str(i),
+                sample_token=str(i),
+                instance_token='agent',
+                translation=[float(i), 0., 0.],
+                next=str(i + 1) if i < 20 else '') for i in range(21)
+        ]
+
+        def get(self, table, token):
+            if table == 'sample':
+                return dict(timestamp=10**15 + round(1e6 * gap) * int(token))
+            return self.sample_annotation[int(token)]
+
+    tables = Tables()
+    trajs, masks = _future(tables, tables.get('', '0'), np.pi / 2)
+    expected = PredictHelper(tables).get_future_for_agent(
+        'agent', '0', seconds=6, in_agent_frame=False)
+    assert masks.sum() == len(expected) == steps
+    np.testing.assert_allclose(
+        trajs, np.outer(masks, [0, 1]), atol=1e-6)
 
 
 def test_ego_future_is_the_lidars_way(nusc, records):

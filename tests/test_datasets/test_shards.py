@@ -2,8 +2,10 @@
 
 import json
 import os
+import select
 import signal
 from functools import partial
+from multiprocessing import get_context
 
 import pytest
 
@@ -76,6 +78,31 @@ def dies(folder, i):
 def test_killed_worker_is_told_and_not_waited_for(tmp_path):
     with pytest.raises(DataError, match='worker process was killed.*again'):
         run_shards(partial(dies, tmp_path), results(tmp_path, 6), [1] * 6, 2)
+
+
+def waits(queue, i):
+    queue.put(os.getpid())
+    signal.pause()
+
+
+def run_waiting(folder, queue):
+    run_shards(partial(waits, queue), results(folder, 2), [1, 1], 2)
+
+
+def test_workers_end_with_a_parent_that_is_killed(tmp_path):
+    """Nobody else would end them."""
+    context = get_context('fork')
+    queue = context.SimpleQueue()
+    parent = context.Process(target=run_waiting, args=(tmp_path, queue))
+    parent.start()
+    workers = [os.pidfd_open(queue.get()) for _ in range(2)]
+    parent.kill()
+    parent.join()
+    for worker in workers:
+        # Readable when the process has ended.
+        ended, _, _ = select.select([worker], [], [], 20)
+        assert ended
+        os.close(worker)
 
 
 def test_work_folder_keeps_shards_of_the_same_only(tmp_path):

@@ -17,7 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '--version',
         required=True,
         help='v1.0-mini, v1.0-trainval or v1.0-test')
-    parser.add_argument('--out', help='where the files go (default: the root)')
+    parser.add_argument(
+        '--out', help='where the files go, the root if not given')
     parser.add_argument(
         '--prefix', default='nuscenes', help="of the files' names")
     parser.add_argument(
@@ -53,9 +54,15 @@ def run(args: argparse.Namespace) -> None:
     with Progress() as bar:
 
         def stage(name: str):
-            task = bar.add_task(name, total=None)
-            return lambda done, total: bar.update(
-                task, completed=done, total=total)
+            tasks = []
+
+            def update(done: int, total: int) -> None:
+                # A stage that is done already shows no bar.
+                if not tasks:
+                    tasks.append(bar.add_task(name, total=total))
+                bar.update(tasks[0], completed=done)
+
+            return update
 
         paths = convert_nuscenes(
             args.root,
