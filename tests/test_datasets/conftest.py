@@ -3,13 +3,15 @@
 import pytest
 
 from mmturbox.datasets.synthetic import create_synthetic_nuscenes
+from mmturbox.datasets.synthetic.scene import Contents
 from mmturbox.datasets.synthetic.tables import VERSION
 
 
 @pytest.fixture(scope='session')
 def synthetic_root(tmp_path_factory):
     root = tmp_path_factory.mktemp('data') / 'synthetic-nuscenes'
-    assert create_synthetic_nuscenes(root, num_scenes=2, num_frames=3)
+    assert create_synthetic_nuscenes(
+        root, 2, 3, contents=Contents(image_size=(400, 225)))
     return root
 
 

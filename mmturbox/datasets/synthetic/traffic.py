@@ -15,7 +15,8 @@ from .paths import ArcPath
 STEP = .2
 GREEN, CLEARANCE = 12., 3.
 CYCLE = 2 * (GREEN + CLEARANCE)
-_LOOK = np.arange(.5, 27., 1.)
+# Metres before the front at which bodies are looked for.
+_LOOK = np.concatenate([np.arange(.2, 6., .4), np.arange(6.2, 28., 1.4)])
 _TABLE_STEP = .5
 # Sideways acceleration in curves, and braking before them, m/s^2.
 _LATERAL, _EASY_BRAKE = 2.2, 1.6
@@ -272,8 +273,14 @@ class _Crowd:
             if not first.any():
                 continue
             k = int(np.argmax(first))
-            disc = near[np.argmax(hit[k])]
-            gap[i] = max(_LOOK[k] - .5, .01)
+            j = int(np.argmax(hit[k]))
+            disc = near[j]
+            gap[i] = _LOOK[k]
+            if k:
+                # Between two points: distances change about linearly.
+                low, high = apart[k - 1, j], apart[k, j]
+                share = (low - reach[i, disc]) / (low - high)
+                gap[i] -= (1 - share) * (_LOOK[k] - _LOOK[k - 1])
             ahead = self._lookup(self.heading, i, along[i, k])
             leading[i] = max(0., speed[self.owner[disc]] * np.cos(
                 course[disc] - ahead))
