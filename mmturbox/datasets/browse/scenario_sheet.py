@@ -20,7 +20,7 @@ from ..argoverse2.tracks import FOCAL, SCORED
 from . import draw
 from .draw import BirdView
 from .projection import corners
-from .style import AREAS, CENTRE_LINE, EGO, FAINT, LINES, Colour
+from .style import AREAS, CENTRE_LINE, EGO, LINES, Colour
 
 AV_COLOUR, FOCAL_COLOUR, SCORED_COLOUR = (40, 140, 0), (0, 0, 230), (
     230, 90, 0)
@@ -60,7 +60,7 @@ def draw_scenario(path: str | os.PathLike, size: int = 1600) -> np.ndarray:
     for i in order:
         _draw_track(view, tracks, i)
     unit = size / 1600
-    side = np.full((size, round(430 * unit), 3), 255, dtype=np.uint8)
+    side = np.full((size, round(450 * unit), 3), 255, dtype=np.uint8)
     _write(side, tracks, scenario.map, unit)
     return np.concatenate([view.image, side], axis=1)
 
@@ -118,29 +118,33 @@ def _draw_track(view: BirdView, tracks: Tracks, index: int) -> None:
     steps = np.arange(len(valid))
     pale = tuple(round(130 + .45 * c) for c in colour)
     width = 1 if colour is OTHER_COLOUR else 3
-    for part, shade in ((steps <= _NOW, pale), (steps >= _NOW, colour)):
-        for run in _runs(valid & part):
-            view.lines([places[run]], shade, width)
+    for run in _runs(valid & (steps <= _NOW)):
+        view.lines([places[run]], pale, width)
+    if valid[_NOW]:
+        _draw_box(view, tracks, index)
+    for run in _runs(valid & (steps >= _NOW)):
+        view.lines([places[run]], colour, width)
     view.dots(places[(steps > _NOW) & (steps % 10 == _NOW % 10) & valid],
               colour, 1.5 + width)
-    if not valid[_NOW]:
-        return
+    if valid[_NOW] and view.shows(places[_NOW]):
+        name = 'AV' if index == tracks.av_index else tracks.ids[index]
+        draw.text(view.image, name, view.pixels(places[_NOW]) + (12, -12),
+                  .5 if width > 1 else .35, colour, (255, 255, 255))
+
+
+def _draw_box(view: BirdView, tracks: Tracks, index: int) -> None:
+    colour = colour_of(tracks, index)
+    place, heading = tracks.position[index, _NOW], tracks.heading[index, _NOW]
     kind = OBJECT_TYPES[tracks.object_type[index]]
     length, across = _SIZES.get(kind, (1., 1.))
-    box = np.array([[
-        *places[_NOW], 0, length, across, 0, tracks.heading[index, _NOW]
-    ]])
+    box = np.array([[*place, 0, length, across, 0, heading]])
     outline = corners(box)[0, [0, 1, 5, 4], :2]
-    view.fill([outline], pale)
+    view.fill([outline], tuple(round(180 + .25 * c) for c in colour))
     view.lines([outline], colour, 2, closed=True)
-    view.lines([np.stack([places[_NOW], outline[:2].mean(0)])], colour, 2)
+    view.lines([np.stack([place, outline[:2].mean(0)])], colour, 2)
     velocity = tracks.velocity[index, _NOW]
     if np.hypot(*velocity) > .3:
-        view.arrow(places[_NOW], places[_NOW] + velocity, EGO, 1)
-    if view.shows(places[_NOW]):
-        name = 'AV' if index == tracks.av_index else tracks.ids[index]
-        draw.text(view.image, name, view.pixels(places[_NOW]) + (8, -8),
-                  .45 if width > 1 else .33, colour, (255, 255, 255))
+        view.arrow(place, place + velocity, EGO, 1)
 
 
 def _runs(valid: np.ndarray) -> list[np.ndarray]:
@@ -175,15 +179,15 @@ def _write(image: np.ndarray, tracks: Tracks, streets: VectorMap,
         'boxes: nominal sizes', ''
     ]
     for i, line in enumerate(lines):
-        draw.text(image, line, (14 * unit, step * (i + 1.4)), .5 * unit)
+        draw.text(image, line, (14 * unit, step * (i + 1.4)), .55 * unit)
     legend = [('AV', AV_COLOUR), ('focal', FOCAL_COLOUR),
               ('scored', SCORED_COLOUR), ('other tracks', OTHER_COLOUR),
               ('drivable area', LINES['boundary']),
               ('crossing', LINES['ped_crossing']), ('yellow mark', _YELLOW),
               ('white mark', _WHITE), ('unmarked', _UNMARKED),
-              ('lane centre', FAINT)]
+              ('lane centre', CENTRE_LINE)]
     for i, (name, colour) in enumerate(legend):
         v = step * (i + len(lines) + 1.4)
         draw.lines(image, [np.array([(14, v), (44, v)]) * (unit, 1)], colour,
                    max(round(6 * unit), 1))
-        draw.text(image, name, (56 * unit, v + 5 * unit), .5 * unit)
+        draw.text(image, name, (56 * unit, v + 5 * unit), .55 * unit)
