@@ -166,6 +166,11 @@ def test_can_bus_is_announced_once_where_it_lacks(root):
     shutil.rmtree(root / 'can_bus', ignore_errors=True)
     convert_infos(root, announce=said.append)
     assert sum('can_bus' in text for text in said) == 1
+    # Messages that come later make other records.
+    (root / 'can_bus').mkdir()
+    (root / 'can_bus' / 'scene-0061_pose.json').write_text('[]')
+    with pytest.raises(DataError, match='made with other can_bus'):
+        convert_infos(root)
 
 
 def test_progress_ends_with_all_samples(root, small_shards):
