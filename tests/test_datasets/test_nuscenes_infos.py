@@ -168,7 +168,9 @@ def test_mmdet3ds_multi_view_pipeline_runs(synthetic_root,
         data_prefix=dict(
             pts='samples/LIDAR_TOP', sweeps='sweeps/LIDAR_TOP', **CAMERAS))
     sample = dataset[1]
-    assert sample['inputs']['img'].shape == (6, 3, 900, 1600)
+    front = dataset.get_data_info(1)['images']['CAM_FRONT']
+    assert sample['inputs']['img'].shape == (6, 3, front['height'],
+                                             front['width'])
     assert len(sample['data_samples'].gt_instances_3d.bboxes_3d) > 20
 
 
