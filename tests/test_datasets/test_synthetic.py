@@ -99,7 +99,7 @@ def test_frames_come_at_20_hz_and_samples_at_2_hz(nusc):
 
 
 def test_all_classes_and_about_50_valid_boxes_in_range(nusc):
-    counts = []
+    counts, every = [], set()
     for sample in nusc.sample:
         _, boxes, _ = lidar_of(nusc, sample)
         seen, in_range = set(), 0
@@ -108,8 +108,11 @@ def test_all_classes_and_about_50_valid_boxes_in_range(nusc):
             seen.add(category_to_detection_name(ann['category_name']))
             in_range += ann['num_lidar_pts'] > 0 and bool(
                 (np.abs(box.center[:2]) < 51.2).all())
-        assert seen == set(DETECTION_NAMES)
+        # A parked truck may hide the only cones.
+        assert len(seen) >= len(DETECTION_NAMES) - 1
+        every |= seen
         counts.append(in_range)
+    assert every == set(DETECTION_NAMES)
     assert 30 <= min(counts) and max(counts) <= 75
     assert 40 <= np.mean(counts) <= 60
 

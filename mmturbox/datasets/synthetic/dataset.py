@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 from .ground_classes import Ground, write_map_mask
@@ -140,8 +141,11 @@ def _scenes(root: Path, specs: list[SceneSpec], workers: int,
             generate_scene(root, spec, on_frame=advance) for spec in specs
         ]
     tables = []
+    # A forked process inherits OpenCV's pool without its threads, and hangs.
     with ProcessPoolExecutor(
-            min(workers, len(specs)), initializer=_one_thread) as pool:
+            min(workers, len(specs)),
+            mp_context=get_context('spawn'),
+            initializer=_one_thread) as pool:
         make = partial(generate_scene, root)
         for spec, rows in zip(specs, pool.map(make, specs), strict=True):
             tables.append(rows)

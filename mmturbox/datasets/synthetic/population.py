@@ -38,8 +38,9 @@ _TRAFFIC = {
 _LONG = ('truck', 'bus', 'trailer')
 # What stands on the two sides of each street, beside cars.
 _WORKS = ('trailer', 'barrier', *6 * ('traffic_cone', ),
-          'construction_vehicle', *3 * ('traffic_cone', ), 'barrier')
-_PARKED = ('truck', 'bus', 'motorcycle', 'bicycle')
+          'construction_vehicle', *3 * ('traffic_cone', ), 'barrier',
+          'bicycle', 'motorcycle')
+_PARKED = ('truck', 'bus', 'motorcycle', 'bicycle', 'bicycle')
 
 
 @dataclass(frozen=True)
