@@ -16,6 +16,15 @@ def synthetic_root(tmp_path_factory):
 
 
 @pytest.fixture(scope='session')
+def occupancy_root(tmp_path_factory):
+    """Larger images, on which painted lines can be told, and voxels."""
+    root = tmp_path_factory.mktemp('data') / 'synthetic-occupancy'
+    assert create_synthetic_nuscenes(
+        root, 2, 2, contents=Contents(image_size=(800, 450), occupancy=True))
+    return root
+
+
+@pytest.fixture(scope='session')
 def nusc(synthetic_root):
     from nuscenes.nuscenes import NuScenes
     return NuScenes(VERSION, str(synthetic_root), verbose=False)

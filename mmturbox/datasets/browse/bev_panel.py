@@ -20,6 +20,7 @@ from .style import (
     LINES,
     OCCUPANCY,
     OTHER,
+    Colour,
 )
 
 # The car of nuScenes, a Renault Zoe: length, width, and how far its middle
@@ -48,14 +49,18 @@ def overview(around: Surroundings, size: int, radius: float) -> np.ndarray:
     if around.patch is not None:
         _draw_map(view, around)
     view.rings(10. if radius <= 25 else 20., (205, 205, 205))
-    for points, colour in ((around.past_points, (190, 170, 170)),
-                           (around.points, (90, 70, 70))):
-        draw.points(view.image, view.pixels(points), colour,
-                    2 if radius <= 25 else 1)
+    _draw_points(view, around.past_points, (190, 170, 170))
     _draw_tracks(view, around)
     _draw_boxes(view, around.sample.objects)
+    # Over the boxes: points lie on their sides.
+    _draw_points(view, around.points, (70, 50, 50))
     _draw_ego(view, around)
     return view.image
+
+
+def _draw_points(view: BirdView, points: np.ndarray, colour: Colour) -> None:
+    draw.points(view.image, view.pixels(points), colour,
+                2 if view.scale > 20 else 1)
 
 
 def occupancy_view(around: Surroundings, size: int,

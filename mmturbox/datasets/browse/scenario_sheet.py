@@ -57,8 +57,14 @@ def draw_scenario(path: str | os.PathLike, size: int = 1600) -> np.ndarray:
     order = sorted(
         range(len(tracks)), key=lambda i: (i == tracks.av_index,
                                            tracks.category[i]))
+    # Ways to come lie over those behind, which others drive later.
     for i in order:
-        _draw_track(view, tracks, i)
+        _draw_past(view, tracks, i)
+    for i in order:
+        _draw_present(view, tracks, i)
+        _draw_future(view, tracks, i)
+    for i in order:
+        _write_name(view, tracks, i)
     unit = size / 1600
     side = np.full((size, round(450 * unit), 3), 255, dtype=np.uint8)
     _write(side, tracks, scenario.map, unit)
@@ -111,28 +117,43 @@ def _draw_map(view: BirdView, streets: VectorMap) -> None:
         view.lines([streets.areas[i]], LINES['boundary'], 1, closed=True)
 
 
-def _draw_track(view: BirdView, tracks: Tracks, index: int) -> None:
-    """Past pale, future bright, a dot each second to come, the box now."""
+def _draw_past(view: BirdView, tracks: Tracks, index: int) -> None:
     colour = colour_of(tracks, index)
-    valid, places = tracks.valid[index], tracks.position[index]
-    steps = np.arange(len(valid))
     pale = tuple(round(130 + .45 * c) for c in colour)
-    width = 1 if colour is OTHER_COLOUR else 3
-    for run in _runs(valid & (steps <= _NOW)):
-        view.lines([places[run]], pale, width)
-    if valid[_NOW]:
-        _draw_box(view, tracks, index)
-    for run in _runs(valid & (steps >= _NOW)):
-        view.lines([places[run]], colour, width)
-    view.dots(places[(steps > _NOW) & (steps % 10 == _NOW % 10) & valid],
-              colour, 1.5 + width)
-    if valid[_NOW] and view.shows(places[_NOW]):
+    for run in _runs(tracks.valid[index, :NUM_OBSERVED]):
+        view.lines([tracks.position[index, run]], pale, _width(colour))
+
+
+def _draw_future(view: BirdView, tracks: Tracks, index: int) -> None:
+    """A dot each second."""
+    colour = colour_of(tracks, index)
+    ahead = tracks.valid[index].copy()
+    ahead[:_NOW] = False
+    for run in _runs(ahead):
+        view.lines([tracks.position[index, run]], colour, _width(colour))
+    seconds = np.arange(_NOW + 10, len(ahead), 10)
+    view.dots(tracks.position[index, seconds[ahead[seconds]]], colour,
+              1.5 + _width(colour))
+
+
+def _write_name(view: BirdView, tracks: Tracks, index: int) -> None:
+    place = tracks.position[index, _NOW]
+    if tracks.valid[index, _NOW] and view.shows(place):
+        colour, unit = colour_of(tracks, index), len(view.image) / 1600
         name = 'AV' if index == tracks.av_index else tracks.ids[index]
-        draw.text(view.image, name, view.pixels(places[_NOW]) + (12, -12),
-                  .5 if width > 1 else .35, colour, (255, 255, 255))
+        size = .35 if colour is OTHER_COLOUR else .55
+        draw.text(view.image, name, view.pixels(place) + (12, -12),
+                  size * unit, colour, (255, 255, 255))
 
 
-def _draw_box(view: BirdView, tracks: Tracks, index: int) -> None:
+def _width(colour: Colour) -> int:
+    return 1 if colour is OTHER_COLOUR else 3
+
+
+def _draw_present(view: BirdView, tracks: Tracks, index: int) -> None:
+    """Box and velocity."""
+    if not tracks.valid[index, _NOW]:
+        return
     colour = colour_of(tracks, index)
     place, heading = tracks.position[index, _NOW], tracks.heading[index, _NOW]
     kind = OBJECT_TYPES[tracks.object_type[index]]
