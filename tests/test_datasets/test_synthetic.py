@@ -160,7 +160,8 @@ def test_sweeps_put_parked_cars_where_the_key_frame_has_them(nusc):
         if ann['num_lidar_pts'] < 60 or speed != 0:
             continue
         now = points_in_box(box, moved).sum()
-        assert now > .5 * ann['num_lidar_pts']
+        # Some is hidden half a second before.
+        assert now > .3 * ann['num_lidar_pts']
         assert points_in_box(box, sweep.T).sum() < now
         checked += 1
     assert checked >= 3

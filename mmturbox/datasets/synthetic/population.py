@@ -229,9 +229,12 @@ def _standing(street: Street,
     for side in (1., -1.):
         names = list(_WORKS) if side == works else list(
             rng.permutation(_PARKED))
+        widest = 2. if side == works else 5.
         room = street.centre.length - 2 * low - 2. - stretch * sum(
-            1.07 * KINDS[KIND_INDEX[n]].size[0] + 1.4 for n in names)
-        for _ in range(int(room / 6.3 / stretch)):
+            1.07 * KINDS[KIND_INDEX[n]].size[0] + .4 + widest / 2
+            for n in names)
+        # Gaps, so that people on the walkway can be seen.
+        for _ in range(int(room / 11. / stretch)):
             # The works stay together.
             names.insert(
                 int(rng.choice([0, len(names)])) if side == works else int(
@@ -249,7 +252,7 @@ def _standing(street: Street,
             elif name == 'traffic_cone':
                 out = .4 - PARKING_WIDTH
             rows.append((name, _beside(street, side, s + length / 2, out)))
-            s += length + rng.uniform(.8, 2.)
+            s += length + rng.uniform(.8, widest)
         s = rng.uniform(0., 12.)
         while s < street.centre.length:
             x, y, yaw = _beside(street, side, s, 3.4)
