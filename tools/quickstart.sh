@@ -25,7 +25,8 @@ train() {
 }
 
 say "making data/synthetic-nuscenes (once)"
-"$PYTHON" tools/create_data.py synthetic-nuscenes --out data/synthetic-nuscenes
+"$PYTHON" tools/create_data.py synthetic-nuscenes \
+    --out data/synthetic-nuscenes --workers 2
 say "the plan: what turbo changes in $CONFIG"
 "$PYTHON" tools/explain.py "$CONFIG" --json "$OUT/plan.json"
 MMTURBOX=0 train stock

@@ -203,7 +203,8 @@ def _missing(kind: str, path: str, where: str) -> DataError:
     remedy = 'put or link the data there, or set another path'
     if 'synthetic' in path:
         root = path.rpartition('/')[0] if path.endswith('.pkl') else path
-        remedy = ('make it: python tools/create_data.py synthetic-nuscenes '
+        name = 'argoverse2' if 'argoverse' in path else 'nuscenes'
+        remedy = (f'make it: python tools/create_data.py synthetic-{name} '
                   f'--out {root}')
     full = '' if os.path.isabs(path) else f' (in {os.getcwd()})'
     return DataError(

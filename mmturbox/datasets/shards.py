@@ -116,8 +116,7 @@ def _forked(make: Callable[[int], None], todo: list[int],
     except BrokenProcessPool as error:
         raise DataError(
             'a worker process was killed, most often for want of memory. Run '
-            'the same command again with fewer --workers; it goes on where '
-            'it stopped') from error
+            'the same command again with fewer --workers') from error
     finally:
         pool.shutdown(cancel_futures=True)
         _make = None

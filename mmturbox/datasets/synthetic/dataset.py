@@ -4,11 +4,13 @@ import json
 import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
+from ..info_check import DataError
 from .ground_classes import Ground, write_map_mask
 from .lidar import Lidar
 from .map_expansion import write_map_expansion
@@ -140,16 +142,21 @@ def _scenes(root: Path, specs: list[SceneSpec], workers: int,
         return [
             generate_scene(root, spec, on_frame=advance) for spec in specs
         ]
-    tables = []
     # A forked process inherits OpenCV's pool without its threads, and hangs.
-    with ProcessPoolExecutor(
-            min(workers, len(specs)),
-            mp_context=get_context('spawn'),
-            initializer=_one_thread) as pool:
-        make = partial(generate_scene, root)
-        for spec, rows in zip(specs, pool.map(make, specs), strict=True):
-            tables.append(rows)
-            advance(spec.num_frames)
+    tables = []
+    try:
+        with ProcessPoolExecutor(
+                min(workers, len(specs)),
+                mp_context=get_context('spawn'),
+                initializer=_one_thread) as pool:
+            make = partial(generate_scene, root)
+            for spec, rows in zip(specs, pool.map(make, specs), strict=True):
+                tables.append(rows)
+                advance(spec.num_frames)
+    except BrokenProcessPool as error:
+        raise DataError(
+            'a worker process was killed, most often for want of memory. Run '
+            'the same command again with fewer --workers') from error
     return tables
 
 

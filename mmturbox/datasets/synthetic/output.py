@@ -63,5 +63,6 @@ def _must_write(out: Path, parameters: dict, overwrite: bool) -> bool:
     if not overwrite:
         raise ValueError(
             f'{out} holds a synthetic set with other parameters, {found}, '
-            f'not {parameters}; choose another folder or overwrite it')
+            f'not {parameters}; choose another folder, or replace it with '
+            '--overwrite')
     return True
