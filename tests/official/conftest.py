@@ -1,13 +1,23 @@
 """One synthetic set with small images for all tests here."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from mmturbox.datasets.synthetic import create_synthetic_nuscenes
-from mmturbox.datasets.synthetic.scene import Contents
+from mmturbox.datasets import synthetic
+from mmturbox.datasets.synthetic.dataset import scene_names
+from mmturbox.datasets.synthetic.geometry import rigid, yaw_quaternion
+from mmturbox.datasets.synthetic.scene import (
+    Contents,
+    SceneSpec,
+    surroundings,
+)
 from mmturbox.datasets.synthetic.tables import VERSION
+from mmturbox.datasets.synthetic.world import World
 
 SCENES, FRAMES, IMAGE_SIZE = 2, 8, (400, 225)
 
@@ -15,7 +25,7 @@ SCENES, FRAMES, IMAGE_SIZE = 2, 8, (400, 225)
 @pytest.fixture(scope='session')
 def official_root(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp('official') / 'synthetic-nuscenes'
-    assert create_synthetic_nuscenes(
+    assert synthetic.create_synthetic_nuscenes(
         root, SCENES, FRAMES, contents=Contents(IMAGE_SIZE))
     return root
 
@@ -39,3 +49,46 @@ def split_tokens(nusc) -> Callable[[str], list[str]]:
         ]
 
     return tokens
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What the files of a scene were made from."""
+    spec: SceneSpec
+
+    @cached_property
+    def world(self) -> World:
+        return World.generate(
+            self.spec.rng(0), surroundings(self.spec.seed),
+            self.spec.duration)
+
+    @cached_property
+    def actor_of(self) -> dict[str, int]:
+        """Instance token to index."""
+        return {
+            self.spec.token('instance', i): i
+            for i in range(len(self.world.kind))
+        }
+
+    def ego2global(self, sample: int) -> np.ndarray:
+        """(4, 4) at the key frame of that number."""
+        position, yaw = self.world.ego_pose(sample / 2)
+        return rigid(yaw_quaternion(yaw), position)
+
+    def boxes(self, sample: int) -> np.ndarray:
+        """(N + M, 7) actors and structures."""
+        return np.concatenate(
+            [self.world.actor_boxes(sample / 2), self.world.structures])
+
+
+def scene_truth(index: int, frames: int, image_size: tuple[int, int]) -> Truth:
+    return Truth(
+        SceneSpec(
+            scene_names(SCENES)[index], index, frames, 0,
+            Contents(image_size)))
+
+
+@pytest.fixture(scope='session')
+def truths() -> tuple[Truth, ...]:
+    """Of the scenes, in order."""
+    return tuple(scene_truth(i, FRAMES, IMAGE_SIZE) for i in range(SCENES))
