@@ -55,8 +55,9 @@ def draw_scenario(path: str | os.PathLike, size: int = 1600) -> np.ndarray:
     _draw_map(view, scenario.map)
     # The ones that matter most come last.
     order = sorted(
-        range(len(tracks)), key=lambda i: (i == tracks.av_index,
-                                           tracks.category[i]))
+        range(len(tracks)),
+        key=lambda i: (i == tracks.focal_index, i == tracks.av_index,
+                       tracks.category[i]))
     # Ways to come lie over those behind, which others drive later.
     for i in order:
         _draw_past(view, tracks, i)
