@@ -129,5 +129,5 @@ def test_camera_model_overfits_one_scene(short_root, tmp_path,
         if 'loss' in row
     ]
     # Centerness cannot fall below .55: its targets are no zeros and ones.
-    assert losses[0] > 5 * losses[-1]
+    assert losses[0] > 4 * losses[-1]
     assert runner.test()[MAP] > .3
