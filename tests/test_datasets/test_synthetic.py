@@ -128,10 +128,14 @@ def test_attributes_fit_class_and_motion(nusc):
         assert set(attributes) <= set(allowed)
         velocity = nusc.box_velocity(ann['token'])
         if attributes and not np.isnan(velocity).any():
-            moves = attributes[0].endswith(('.moving', '.with_rider'))
             # The devkit's velocity is a mean over a second.
             speed = np.linalg.norm(velocity)
-            assert speed > .05 if moves else speed < 1.2
+            if attributes[0].endswith('.moving'):
+                assert speed > .05
+            elif attributes[0] in ('vehicle.parked', 'cycle.without_rider'):
+                assert speed == 0
+            elif attributes[0] != 'cycle.with_rider':
+                assert speed < 1.2
 
 
 def test_num_lidar_pts_is_the_devkits_count(nusc):

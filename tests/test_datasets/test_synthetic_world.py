@@ -93,6 +93,21 @@ def test_vehicles_keep_to_the_road_and_people_to_their_ways(worlds):
             assert shapely.covers(ways, points[people]).all()
 
 
+def test_some_people_cross_the_road(around):
+    crossings = shapely.union_all([
+        shapely.Polygon(c) for s in around.city.streets for c in s.crossings
+    ])
+    shapely.prepare(crossings)
+    found = 0
+    for seed in range(4):
+        world = World.generate(np.random.default_rng(seed), around, 4.)
+        people = world.kind == KIND_INDEX['pedestrian']
+        for time in (0., 4.):
+            points = shapely.points(world.actor_boxes(time)[people, :2])
+            found += shapely.contains(crossings, points).sum()
+    assert found >= 4
+
+
 def test_some_go_some_stop_and_some_stand(worlds):
     speed = np.concatenate([
         w.actor_motion(np.arange(0., 12., .5)).speed for w in worlds

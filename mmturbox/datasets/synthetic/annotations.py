@@ -6,6 +6,7 @@ import numpy as np
 
 from .cameras import camera_rig
 from .geometry import count_inside, transform, yaw_quaternion
+from .kinds import MOVES, STANDS, WAITS
 from .owners import visible_shares
 from .tables import (
     Tables,
@@ -62,12 +63,13 @@ class Annotator:
         for i, count, visible in zip(
                 chosen.tolist(), inside.tolist(), share.tolist(),
                 strict=True):
-            row = self._row(sample, i, actors[i], abs(speed[i]) > _MOVING,
-                            visible, count)
+            state = (MOVES if abs(speed[i]) > _MOVING else
+                     WAITS if self.world.goes[i] else STANDS)
+            row = self._row(sample, i, actors[i], state, visible, count)
             self._tracks.setdefault(i, []).append(
                 (row, count > 0 or visible > 0))
 
-    def _row(self, sample: int, actor: int, box: np.ndarray, moves: bool,
+    def _row(self, sample: int, actor: int, box: np.ndarray, state: int,
              visible: float, count: int) -> dict:
         x, y, z, length, width, height, yaw = box.tolist()
         return dict(
@@ -76,22 +78,28 @@ class Annotator:
             instance_token=self.token('instance', actor),
             visibility_token=visibility_token(visible),
             attribute_tokens=attribute_tokens(
-                int(self.world.kind[actor]), moves),
+                int(self.world.kind[actor]), state),
             translation=[x, y, z],
             size=[width, length, height],
             rotation=yaw_quaternion(yaw),
             num_lidar_pts=count,
             num_radar_pts=0)
 
+    def annotated(self, sample: int) -> np.ndarray:
+        """(K,) actors with a box at a key frame, when all were added."""
+        token = self.token('sample', sample)
+        return np.array([
+            actor for actor, track in self._tracks.items()
+            if any(row['sample_token'] == token for row in _kept(track))
+        ], dtype=int)
+
     def finish(self, tables: Tables) -> None:
         """Add the annotations, by key frame, and the instances."""
         rows = []
         for actor in sorted(self._tracks):
-            track = self._tracks[actor]
-            seen = [i for i, (_, is_seen) in enumerate(track) if is_seen]
-            if not seen:
+            kept = _kept(self._tracks[actor])
+            if not kept:
                 continue
-            kept = [row for row, _ in track[seen[0]:seen[-1] + 1]]
             link(kept)
             rows += kept
             tables['instance'].append(
@@ -105,3 +113,9 @@ class Annotator:
         order = {row['token']: i for i, row in enumerate(tables['sample'])}
         tables['sample_annotation'] += sorted(
             rows, key=lambda row: order[row['sample_token']])
+
+
+def _kept(track: list[tuple[dict, bool]]) -> list[dict]:
+    """From the first row in which the actor is seen to the last."""
+    seen = [i for i, (_, is_seen) in enumerate(track) if is_seen]
+    return [row for row, _ in track[seen[0]:seen[-1] + 1]] if seen else []

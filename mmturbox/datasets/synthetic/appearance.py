@@ -41,12 +41,17 @@ class Looks(Sequence[Look]):
         structure_kind: (M,) 0 building, 1 tree or hedge.
         structure_size: (M, 3).
         rng: same state, same N + M looks, in whatever order they are read.
+        ridden: (N,) bool, whether a cycle has its rider; all by default.
     """
 
     def __init__(self, kind: np.ndarray, size: np.ndarray,
                  structure_kind: np.ndarray, structure_size: np.ndarray,
-                 rng: np.random.Generator) -> None:
+                 rng: np.random.Generator,
+                 ridden: np.ndarray | None = None) -> None:
         self._painters = [_PAINTERS[KINDS[k].name] for k in kind]
+        for i in [] if ridden is None else np.nonzero(~ridden)[0]:
+            self._painters[i] = _EMPTY.get(self._painters[i],
+                                           self._painters[i])
         self._painters += [(_building, _foliage)[k] for k in structure_kind]
         self._sizes = np.concatenate(
             [np.reshape(size, (-1, 3)),
@@ -284,6 +289,11 @@ def _motorcycle(sheets: dict[str, Sheet], rng: np.random.Generator) -> None:
         sheets[name].rect(.38, .62, 0., .4, _RUBBER)
         sheets[name].rect(.2, .8, .4, .52, paint)
         sheets[name].disc(.5, .47, .09, lamp)
+
+
+def _motorcyclist(sheets: dict[str, Sheet],
+                  rng: np.random.Generator) -> None:
+    _motorcycle(sheets, rng)
     _rider(sheets, .5, rng)
 
 
@@ -303,6 +313,10 @@ def _bicycle(sheets: dict[str, Sheet], rng: np.random.Generator) -> None:
         sheets[name].rect(.44, .56, 0., .5, _RUBBER)
         sheets[name].rect(.1, .9, .5, .54, paint)
         sheets[name].disc(.5, .44, .06, lamp)
+
+
+def _cyclist(sheets: dict[str, Sheet], rng: np.random.Generator) -> None:
+    _bicycle(sheets, rng)
     _rider(sheets, .54, rng)
 
 
@@ -382,8 +396,10 @@ _PAINTERS: dict[str, Painter] = {
     'bus': _bus,
     'trailer': _trailer,
     'barrier': _barrier,
-    'motorcycle': _motorcycle,
-    'bicycle': _bicycle,
+    'motorcycle': _motorcyclist,
+    'bicycle': _cyclist,
     'pedestrian': _pedestrian,
     'traffic_cone': _cone,
 }
+# Without riders.
+_EMPTY = {_motorcyclist: _motorcycle, _cyclist: _bicycle}

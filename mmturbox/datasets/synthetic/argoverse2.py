@@ -48,7 +48,7 @@ MIN_STEPS = 10
 _STANDING, _WALKING = .15, .2
 _EPOCH_NS = 315_966_000_000_000_000
 _STEP_NS = 100_000_000
-# Object types of what moves and of what does not.
+# Object types of what goes and of what stands for good.
 _TYPES = {
     'bus': ('bus', 'bus'),
     'motorcycle': ('motorcyclist', 'static'),
@@ -182,8 +182,9 @@ def make_tracks(world: World, spec: ScenarioSpec,
     valid, category = valid[keep], category[keep]
     names = [str(10_000 + i) for i in keep[:-1]] + [AV]
     kinds = [KINDS[k].name for k in world.kind] + ['car']
+    goes = np.append(world.goes, True)
     types = [
-        _TYPES.get(kinds[i], ('vehicle', ) * 2)[0 if moves[i] else 1]
+        _TYPES.get(kinds[i], ('vehicle', ) * 2)[0 if goes[i] else 1]
         for i in keep
     ]
     start = _EPOCH_NS + spec.index * NUM_STEPS * _STEP_NS

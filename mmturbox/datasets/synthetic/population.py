@@ -75,7 +75,10 @@ def populate(city: City, duration: float,
     ]
     movers = _vehicles(city, streets, duration, ego, first, rng)
     movers += _cyclists(city, streets, rng)
-    movers += _walkers(streets, rng)
+    movers += [
+        walker for walker in _walkers(streets, lights, rng)
+        if _is_clear(walker, movers)
+    ]
     standing = [row for street in streets for row in _standing(street, rng)]
     kind = np.array([KIND_INDEX[name] for name, _ in standing])
     pose = np.array([pose for _, pose in standing])
@@ -192,7 +195,8 @@ def _cyclists(city: City, streets: list[Street],
     return movers
 
 
-def _walkers(streets: list[Street], rng: np.random.Generator) -> list[Mover]:
+def _walkers(streets: list[Street], lights: Lights,
+             rng: np.random.Generator) -> list[Mover]:
     movers = []
     for street in streets:
         for side in (1., -1.):
@@ -205,16 +209,28 @@ def _walkers(streets: list[Street], rng: np.random.Generator) -> list[Mover]:
                                rng.uniform(1., 1.5), manners=WALKER))
                     s += rng.uniform(5., 11.)
             for at_start in (True, False):
-                if rng.random() < .6:
+                if rng.random() < .4:
                     continue
-                speed = rng.uniform(1.3, 1.6)
+                speed = rng.uniform(1.5, 1.8)
                 path, gates = over_crossing(street, side, 1.5, at_start,
                                             speed)
+                s = gates[0].s - rng.uniform(.8, 9.)
+                red = lights.red_for(gates[0].junction, street.index)
+                if 1. < red < 2 * street.half_width / speed:
+                    # On its way already.
+                    s = gates[0].s + (red - .5) * speed
                 movers.append(
-                    _mover('pedestrian', rng, path,
-                           gates[0].s - rng.uniform(.8, 9.), speed,
+                    _mover('pedestrian', rng, path, s, speed,
                            manners=WALKER, gates=gates))
     return movers
+
+
+def _is_clear(walker: Mover, vehicles: list[Mover]) -> bool:
+    """Whether nobody drives where it starts."""
+    xy = walker.path.at(walker.start)[0]
+    return all(
+        np.linalg.norm(m.path.at(m.start)[0] - xy) > m.size[0] / 2 + 2.
+        for m in vehicles)
 
 
 def _standing(street: Street,

@@ -127,4 +127,4 @@ def over_crossing(street: Street, side: float, out: float, at_start: bool,
     width = 2 * street.half_width
     junction = street.nodes[0 if at_start else 1]
     return path, (Gate(kerb - .6, junction, street.index,
-                       width / speed + 1.5), )
+                       width / speed + .5), )

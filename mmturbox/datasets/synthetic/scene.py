@@ -119,6 +119,7 @@ def generate_scene(root: Path,
     scene = _Scene(root, spec)
     for _ in scene.lidar_frames():
         on_frame()
+    scene.occupancy_labels()
     scene.camera_frames()
     write_can_bus(root, spec.name, spec.timestamp(0, 1), spec.duration,
                   scene.world.ego_motion, scene.world.ego_route())
@@ -171,6 +172,8 @@ class _Scene:
         self.lidar = Lidar()
         self.tables = empty_tables()
         self.annotator = Annotator(self.world, spec.token)
+        # Of key frames: point file, boxes of everything, lidar2global.
+        self._labelled: list[tuple[str, np.ndarray, np.ndarray]] = []
         self._scene_rows()
 
     @cached_property
@@ -186,7 +189,7 @@ class _Scene:
         return Ground.of(self.world.city)
 
     def lidar_frames(self) -> Iterator[None]:
-        """Scans, annotations, and occupancy on request."""
+        """Scans and annotations."""
         frames = _Frames(self.world, self.spec, LIDAR_FRAMES)
         reflectivity = _reflectivity(self.world)
         self._sensor_rows(self.lidar.channel, self.lidar.translation,
@@ -203,12 +206,21 @@ class _Scene:
                 self.annotator.add(frames.sample(i), boxes, frames.speed[i],
                                    result.points, frames.ego2global[i],
                                    lidar2global)
-                if self.spec.contents.occupancy:
-                    write_occupancy(
-                        self.root, name,
-                        occupancy(boxes, self.classes, self.ground,
-                                  lidar2global))
+                self._labelled.append((name, boxes, lidar2global))
             yield
+
+    def occupancy_labels(self) -> None:
+        """Of what is annotated, of structures and of the ground."""
+        if not self.spec.contents.occupancy:
+            return
+        actors = len(self.world.kind)
+        for i, (name, boxes, lidar2global) in enumerate(self._labelled):
+            there = np.append(
+                self.annotator.annotated(i), np.arange(actors, len(boxes)))
+            write_occupancy(
+                self.root, name,
+                occupancy(boxes[there], self.classes[there], self.ground,
+                          lidar2global))
 
     def camera_frames(self) -> None:
         """Images of all cameras."""
@@ -217,7 +229,7 @@ class _Scene:
             return
         world, spec = self.world, self.spec
         looks = Looks(world.kind, world.size, world.structure_kind,
-                      world.structures[:, 3:6], spec.rng(2))
+                      world.structures[:, 3:6], spec.rng(2), world.goes)
         texture = GroundTexture(world.city,
                                 np.random.default_rng((spec.seed, 10**6 + 1)))
         renderer = Renderer(texture, looks, spec.rng(3))

@@ -50,9 +50,10 @@ def category_token(kind: int) -> str:
     return token('category', KINDS[kind].category)
 
 
-def attribute_tokens(kind: int, moves: bool) -> list[str]:
-    name = KINDS[kind].moving if moves else KINDS[kind].still
-    return [] if name is None else [token('attribute', name)]
+def attribute_tokens(kind: int, state: int) -> list[str]:
+    """Of a kind that ``MOVES``, ``WAITS`` or ``STANDS``."""
+    names = KINDS[kind].attributes
+    return [token('attribute', names[state])] if names else []
 
 
 def visibility_token(share: float) -> str:
@@ -69,10 +70,7 @@ def shared_tables(channels: Iterable[tuple[str, str]],
         log_tokens: of all scenes' logs.
     """
     tables = empty_tables()
-    attributes = sorted({
-        name
-        for kind in KINDS for name in (kind.moving, kind.still) if name
-    })
+    attributes = sorted({a for kind in KINDS for a in kind.attributes})
     tables['category'] = [
         dict(token=category_token(i), name=kind.category, description='')
         for i, kind in enumerate(KINDS)

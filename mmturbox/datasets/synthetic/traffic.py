@@ -90,6 +90,14 @@ class Lights:
     offset: dict[int, float]
     held: set[tuple[int, int]] = field(default_factory=set)
 
+    def red_for(self, junction: int, street: int) -> float:
+        """Seconds for which a light is red at time 0, 0 if it is not."""
+        key = junction, street
+        if key not in self.group:
+            return 0.
+        phase = self.offset[junction] - self.group[key] * CYCLE / 2
+        return max(0., phase % CYCLE - GREEN)
+
     def may_pass(self, gate: Gate, time: float) -> bool:
         key = gate.junction, gate.street
         if key not in self.group:

@@ -113,6 +113,11 @@ class World:
                      self.structures, self.structure_kind, paths, tracks,
                      self._standing[keep[movers:]])
 
+    @property
+    def goes(self) -> np.ndarray:
+        """(N,) bool: drives, rides or walks, if only after a while."""
+        return np.arange(len(self.kind)) < len(self._paths) - 1
+
     def ego_motion(self, times: np.ndarray) -> Motion:
         """Of the rear axle, at (T,) seconds."""
         motion = self._moving(np.asarray(times, dtype=np.float64),
