@@ -6,7 +6,9 @@ away. The folder goes when the results are in place.
 """
 
 import ctypes
+import fcntl
 import gc
+import glob
 import json
 import os
 import shutil
@@ -15,8 +17,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
+from typing import IO
 
 from .files import complete_file, explained
 from .info_check import DataError
@@ -152,8 +156,17 @@ def _read_json(path: Path) -> dict | None:
     """None where there is no such file or it is no JSON."""
     try:
         return json.loads(path.read_text())
-    except (FileNotFoundError, json.JSONDecodeError):
+    except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
         return None
+
+
+def _locked(file: IO, path: Path) -> bool:
+    """Lock a file that is removed before it is unlocked."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except (BlockingIOError, FileNotFoundError):
+        return False
 
 
 class Marker:
@@ -163,12 +176,58 @@ class Marker:
         path: of the marker.
         made_from: JSON-able parameters and fingerprints.
         results: the files or folders it stands for.
+
+    Attributes:
+        work: where the shards of the results belong.
     """
 
     def __init__(self, path: Path, made_from: dict, results: Sequence[Path]):
         self.path = path
         self.made_from = made_from
         self.results = list(results)
+        self.work = path.with_name(f'.{path.stem}.partial')
+
+    @contextmanager
+    def alone(self, overwrite: bool) -> Iterator[bool]:
+        """Keep other runs from the results, and tidy up after killed ones.
+
+        Gives :meth:`is_done`. Nothing is written where there is nothing to
+        do, since finished data may be read-only.
+
+        Raises:
+            DataError: if another run is at it, or as :meth:`is_done`.
+        """
+        if self.is_done(True) and not self._leftovers():
+            yield True
+            return
+        lock = self.work.with_suffix('.lock')
+        with explained(lock):
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            file = open(lock, 'w')
+        with file:
+            if not _locked(file, lock):
+                raise DataError(
+                    f'another run is writing {self.results[0]}; wait for it '
+                    'or use another --prefix or --out')
+            try:
+                done = self.is_done(overwrite)
+                with explained(lock):
+                    for path in self._leftovers():
+                        if path != self.work:
+                            path.unlink()
+                        elif done:
+                            shutil.rmtree(path)
+                yield done
+            finally:
+                lock.unlink(missing_ok=True)
+
+    def _leftovers(self) -> list[Path]:
+        """Parts of writes that were killed, and the work folder."""
+        parts = [
+            part for path in (self.path, *self.results) for part in
+            path.parent.glob(f'{glob.escape(path.name)}.partial-*')
+        ]
+        return parts + [self.work] * self.work.exists()
 
     def is_done(self, overwrite: bool) -> bool:
         """Whether all results are there and made from this.

@@ -1,6 +1,7 @@
 """Conversion end to end: once, resumed, alike on any number of processes, and
 one clear error for everything that may be wrong."""
 
+import fcntl
 import importlib.util
 import json
 import os
@@ -70,9 +71,22 @@ def test_running_again_opens_nothing(root, monkeypatch):
     paths = convert_infos(root, gt_database=True)
     before = {p: p.stat().st_mtime_ns for p in root.glob('nuscenes_*')}
     monkeypatch.setattr(convert, 'open_tables', None)
+    # Of a run that was killed just before its end.
+    for name in ('infos', 'gt_database'):
+        (root / f'.nuscenes_{name}.partial').mkdir()
     assert convert_infos(root, gt_database=True) == paths
     assert before == {p: p.stat().st_mtime_ns
                       for p in root.glob('nuscenes_*')}
+    assert not list(root.glob('.*'))
+
+
+@pytest.mark.parametrize('stage', ['infos', 'gt_database'])
+def test_second_run_at_the_same_time_is_refused(root, stage):
+    with open(root / f'.nuscenes_{stage}.lock', 'w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(DataError, match=f'another run.*nuscenes_{stage}'):
+            convert_infos(root, gt_database=True)
+    convert_infos(root, gt_database=True)
 
 
 def count_parts(monkeypatch, until=None):

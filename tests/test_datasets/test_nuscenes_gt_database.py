@@ -221,6 +221,25 @@ def test_killed_run_goes_on(out, synthetic_root, tmp_path, monkeypatch):
     assert not list(tmp_path.glob('.*partial'))
 
 
+def test_store_holds_nothing_of_a_write_that_was_killed(
+        out, synthetic_root, tmp_path, monkeypatch):
+    from mmturbox.datasets.nuscenes import gt_database
+    for path in out.glob('nuscenes_infos*'):
+        shutil.copy(path, tmp_path)
+
+    def killed(folder, *args):
+        folder.mkdir()
+        (folder / 'points.npy.partial-17').touch()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(gt_database, 'write_store', killed)
+        write_gt_database(synthetic_root, tmp_path)
+    write_gt_database(synthetic_root, tmp_path)
+    names = [p.name for p in (tmp_path / 'nuscenes_gt_store').iterdir()]
+    assert sorted(names) == ['offsets.npy', 'points.npy']
+
+
 @pytest.mark.parametrize('damage, text', [
     (lambda p: p.unlink(), 'does not exist'),
     (lambda p: p.write_bytes(p.read_bytes()[:-3]), 'cut short'),

@@ -9,10 +9,11 @@ from multiprocessing import get_context
 
 import pytest
 
-from mmturbox.datasets import DataError
+from mmturbox.datasets import DataError, shards
 from mmturbox.datasets.shards import (
     Marker,
     WorkFolder,
+    _locked,
     cut,
     default_workers,
     run_shards,
@@ -146,6 +147,57 @@ def test_results_of_something_else_are_guarded_then_replaced(marker):
     other.begin()
     assert not any(path.exists() for path in marker.results)
     assert json.loads(marker.path.read_text()) == dict(a=2, c=0)
+
+
+def test_two_runs_are_kept_from_the_same_results(marker, tmp_path):
+    with marker.alone(False) as done:
+        assert not done
+        with pytest.raises(DataError, match='another run is writing .*/x;'), \
+                marker.alone(True):
+            raise AssertionError('both at work')
+        with Marker(tmp_path / 'n.json', {}, [tmp_path / 'z']).alone(False):
+            pass
+    with marker.alone(False):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_lock_of_a_file_that_was_removed_is_none(tmp_path):
+    """Else two runs that opened it one after the other would both go on."""
+    path = tmp_path / 'lock'
+    with open(path, 'w') as before:
+        path.unlink()
+        assert not _locked(before, path)
+        with open(path, 'w') as after:
+            assert not _locked(before, path)
+            assert _locked(after, path)
+
+
+@pytest.mark.parametrize('done', [False, True])
+def test_what_killed_runs_left_goes(marker, tmp_path, done):
+    marker.begin()
+    for path in marker.results[:1 + done]:
+        path.write_text('1')
+    kept = sorted(tmp_path.iterdir())
+    (tmp_path / 'y.partial-17').write_text('part')
+    shard = marker.work / 'shard'
+    shard.parent.mkdir()
+    shard.write_text('1')
+    with marker.alone(False) as found:
+        assert found == done
+        assert shard.exists() == (not done)
+    if not done:
+        kept.append(marker.work)
+    assert sorted(tmp_path.iterdir()) == sorted(kept)
+
+
+def test_finished_results_may_be_read_only(marker, monkeypatch):
+    marker.begin()
+    for path in marker.results:
+        path.write_text('1')
+    monkeypatch.setattr(shards, '_locked', None)
+    with marker.alone(False) as done:
+        assert done
 
 
 def test_broken_marker_says_nothing(marker, tmp_path):

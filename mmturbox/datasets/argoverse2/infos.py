@@ -81,20 +81,21 @@ def _write_split(root: Path, split: str, names: list[str], path: Path,
         split=split,
         scenarios=scenarios.hexdigest())
     marker = Marker(path.with_suffix('.json'), made_from, [path])
-    if marker.is_done(overwrite):
-        return
-    work = WorkFolder(path.with_name(f'.{path.stem}.partial'), made_from)
     shards = cut(len(names), SHARD_SCENARIOS)
-    parts = [work.path / f'{i:06d}.pkl' for i in range(len(shards))]
+    parts = [marker.work / f'{i:06d}.pkl' for i in range(len(shards))]
 
     def make(i: int) -> None:
         write_part(parts[i],
                    [scenario_info(root, split, names[k]) for k in shards[i]])
 
-    run_shards(make, parts, [len(s) for s in shards], workers, progress)
-    marker.begin()
-    join_parts(path, _metainfo(split), parts)
-    work.remove()
+    with marker.alone(overwrite) as done:
+        if done:
+            return
+        work = WorkFolder(marker.work, made_from)
+        run_shards(make, parts, [len(s) for s in shards], workers, progress)
+        marker.begin()
+        join_parts(path, _metainfo(split), parts)
+        work.remove()
 
 
 def scenario_info(root: Path, split: str, name: str) -> dict:

@@ -72,6 +72,9 @@ def convert_nuscenes(
             overwrite=overwrite,
             leave_out=_left_out(nusc, max_sweeps, allow_missing, announce),
             progress=progress('samples'))
+    else:
+        with marker.alone(overwrite):
+            pass  # What a killed run left is removed.
     if gt_database and any(p.name.endswith('_train.pkl') for p in paths):
         from .gt_database import write_gt_database
         paths = paths + write_gt_database(

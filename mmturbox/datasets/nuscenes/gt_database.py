@@ -61,13 +61,19 @@ def write_gt_database(root: str | os.PathLike,
             overwritten, no space or no right to write.
     """
     marker = database_files(out_dir, prefix)
-    if marker.is_done(overwrite):
-        return marker.results
+    with marker.alone(overwrite) as done:
+        if not done:
+            with open(Path(out_dir) / f'{prefix}_infos_train.pkl',
+                      'rb') as file:
+                infos = pickle.load(file)['data_list']
+            _write(Path(root), infos, marker, workers, progress)
+    return marker.results
+
+
+def _write(root: Path, infos: list[dict], marker: Marker, workers: int,
+           progress: Progress) -> None:
     bins, store, db_infos = marker.results
-    work = WorkFolder(
-        Path(out_dir) / f'.{prefix}_gt_database.partial', marker.made_from)
-    with open(Path(out_dir) / f'{prefix}_infos_train.pkl', 'rb') as file:
-        infos = pickle.load(file)['data_list']
+    work = WorkFolder(marker.work, marker.made_from)
     pieces = cut(len(infos), _SHARD_SAMPLES)
     parts = [work.path / f'{i:05d}.pkl' for i in range(len(pieces))]
     with explained(work.path):
@@ -75,13 +81,15 @@ def write_gt_database(root: str | os.PathLike,
 
     def make(i: int) -> None:
         with explained(bins):
-            _make_shard(Path(root), [infos[k] for k in pieces[i]],
+            _make_shard(root, [infos[k] for k in pieces[i]],
                         work.path / bins.name, parts[i])
 
     run_shards(make, parts, [len(piece) for piece in pieces], workers,
                progress)
     entries = _numbered(parts, bins.name)
     marker.begin()
+    # Parts of a write that was killed lie in it.
+    shutil.rmtree(store, ignore_errors=True)
     write_store(store, [part.with_suffix('.bin') for part in parts],
                 np.array([e['num_points_in_gt'] for e in entries], np.int64))
     _move_folder(work.path / bins.name, bins)
@@ -89,7 +97,6 @@ def write_gt_database(root: str | os.PathLike,
     with complete_file(db_infos) as file:
         pickle.dump(_by_class(entries), file)
     work.remove()
-    return marker.results
 
 
 def _move_folder(made: Path, final: Path) -> None:

@@ -56,17 +56,17 @@ def write_infos(nusc: Any,
     samples = split_samples(nusc, leave_out)
     marker = info_files(nusc.dataroot, nusc.version, out_dir, prefix,
                         max_sweeps, cam_instances, leave_out)
-    if marker.is_done(overwrite):
-        return marker.results
-    work = WorkFolder(
-        Path(out_dir) / f'.{prefix}_infos.partial', marker.made_from)
-    make = RecordMaker(nusc, max_sweeps, nusc.version != 'v1.0-test',
-                       cam_instances)
-    parts = make_parts(make, samples, work.path, workers, progress)
-    marker.begin()
-    for name, path in zip(samples, marker.results, strict=True):
-        join_parts(path, metainfo(nusc), parts[name])
-    work.remove()
+    with marker.alone(overwrite) as done:
+        if done:
+            return marker.results
+        work = WorkFolder(marker.work, marker.made_from)
+        make = RecordMaker(nusc, max_sweeps, nusc.version != 'v1.0-test',
+                           cam_instances)
+        parts = make_parts(make, samples, work.path, workers, progress)
+        marker.begin()
+        for name, path in zip(samples, marker.results, strict=True):
+            join_parts(path, metainfo(nusc), parts[name])
+        work.remove()
     return marker.results
 
 
