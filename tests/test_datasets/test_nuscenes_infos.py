@@ -78,8 +78,8 @@ def test_boxes_and_velocities_are_the_devkits_in_the_lidar_frame(nusc, infos):
             instance['bbox_3d'][:3], box.center, atol=1e-6)
         np.testing.assert_allclose(instance['bbox_3d'][3:6],
                                    box.wlh[[1, 0, 2]])
-        assert instance['bbox_3d'][6] == pytest.approx(
-            box.orientation.yaw_pitch_roll[0], abs=1e-6)
+        turn = instance['bbox_3d'][6] - box.orientation.yaw_pitch_roll[0]
+        assert abs((turn + np.pi) % (2 * np.pi) - np.pi) < 1e-6
         velocity = nusc.box_velocity(box.token)
         length = np.linalg.norm(velocity)
         if np.isnan(length):
