@@ -218,11 +218,35 @@ def test_missing_tables_are_named(root):
         convert_infos(root)
 
 
-def test_table_that_was_cut_short(root):
+@pytest.mark.parametrize('damage', [
+    lambda data: data[:-100],
+    lambda data: bytes(len(data)),
+    lambda data: b'[{"name": "\xff"}]',
+], ids=['cut', 'zeros', 'no text'])
+def test_table_that_is_no_json_is_named(root, damage):
     path = root / VERSION / 'ego_pose.json'
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(DataError, match='no JSON.*cut short'):
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(DataError, match=f'{path} is no JSON.*cut short'):
         convert_infos(root)
+
+
+@pytest.mark.parametrize('name', ['sample_data', 'sample_annotation'])
+def test_table_without_rows_is_named(root, name):
+    path = root / VERSION / f'{name}.json'
+    path.write_text('[]')
+    with pytest.raises(DataError, match=f'{path} has no rows'):
+        convert_infos(root)
+
+
+@pytest.mark.parametrize('name, workers', [('ego_pose', 1), ('ego_pose', 2),
+                                           ('scene', 1)])
+def test_tables_that_lack_each_others_rows_are_refused(root, name, workers,
+                                                       small_shards):
+    path = root / VERSION / f'{name}.json'
+    rows = json.loads(path.read_text())
+    path.write_text(json.dumps(rows[1:]))
+    with pytest.raises(DataError, match=f'{VERSION} do.*{rows[0]["token"]}'):
+        convert_infos(root, workers=workers)
 
 
 def test_missing_map_is_named(root):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+from ..info_check import DataError
 from ..shards import Progress
 from .ego import CanBus
 from .infos import info_files, split_samples, write_infos
@@ -62,16 +63,23 @@ def convert_nuscenes(
         announce(f'opening the tables of {version}')
         nusc = open_tables(root, version)
         _announce_can_bus(nusc, announce)
-        paths = write_infos(
-            nusc,
-            out,
-            prefix,
-            max_sweeps,
-            cam_instances=cam_instances,
-            workers=workers,
-            overwrite=overwrite,
-            leave_out=_left_out(nusc, max_sweeps, allow_missing, announce),
-            progress=progress('samples'))
+        try:
+            paths = write_infos(
+                nusc,
+                out,
+                prefix,
+                max_sweeps,
+                cam_instances=cam_instances,
+                workers=workers,
+                overwrite=overwrite,
+                leave_out=_left_out(nusc, max_sweeps, allow_missing,
+                                    announce),
+                progress=progress('samples'))
+        except KeyError as error:
+            raise DataError(
+                f'the tables in {Path(root) / version} do not fit together: '
+                f'no row or column {error}; unpack the metadata archive '
+                'again') from error
     else:
         with marker.alone(overwrite):
             pass  # What a killed run left is removed.

@@ -99,10 +99,9 @@ def split_samples(nusc: Any,
     scenes_of, leave_out, samples = create_splits_scenes(), {*leave_out}, {}
     for name, split in splits_of(nusc.version).items():
         wanted = set(scenes_of[split])
-        tokens = {s['token'] for s in nusc.scene if s['name'] in wanted}
         samples[name] = [
-            s for s in nusc.sample
-            if s['scene_token'] in tokens and s['token'] not in leave_out
+            s for s in nusc.sample if s['token'] not in leave_out
+            and nusc.get('scene', s['scene_token'])['name'] in wanted
         ]
     return samples
 

@@ -75,16 +75,37 @@ def open_tables(root: str | os.PathLike, version: str) -> Any:
     check_root(root, version)
     from nuscenes.nuscenes import NuScenes
     try:
-        return NuScenes(version, os.fspath(root), verbose=False)
-    except json.JSONDecodeError as error:
+        nusc = NuScenes(version, os.fspath(root), verbose=False)
+    except ValueError as error:
         raise DataError(
-            f'a table in {Path(root) / version} is no JSON ({error}); it was '
-            'cut short: unpack the metadata archive again') from error
+            f'{_broken_table(Path(root) / version)} is no JSON ({error}); it '
+            'was cut short or damaged: unpack the metadata archive of '
+            f'{version} again') from error
     except (AssertionError, KeyError, IndexError, OSError) as error:
         raise DataError(
             f'the devkit cannot open {Path(root) / version}: '
             f'{type(error).__name__}: {error}; unpack the metadata archive '
             f'and the maps again ({_DOWNLOAD})') from error
+    needed = {'sample', 'sample_data', 'sample_annotation'}
+    if version == 'v1.0-test':
+        needed.remove('sample_annotation')
+    for name in sorted(needed):
+        if not getattr(nusc, name):
+            raise DataError(
+                f'{Path(root) / version / name}.json has no rows; unpack the '
+                f'metadata archive of {version} again ({_DOWNLOAD})')
+    return nusc
+
+
+def _broken_table(folder: Path) -> Path:
+    """The first table that is no JSON, the folder if all are."""
+    for name in TABLES:
+        path = folder / f'{name}.json'
+        try:
+            json.loads(path.read_bytes())
+        except ValueError:
+            return path
+    return folder
 
 
 def fingerprint(root: str | os.PathLike, version: str) -> str:
