@@ -169,6 +169,18 @@ def test_more_than_mmdet3d_made_is_carried_over(tmp_path, old, new):
                                       b['gt_agent_fut_trajs'])
 
 
+def test_intrinsics_may_have_the_name_that_bevfusion_gives(
+        tmp_path, old, new):
+    for info in old['infos']:
+        for camera in info['cams'].values():
+            camera['camera_intrinsics'] = camera.pop('cam_intrinsic')
+    made = update_infos(save(tmp_path / 'old', old), tmp_path / 'new')
+    with open(made, 'rb') as file:
+        ours = pickle.load(file)['data_list'][0]['images']
+    for name, image in new[0]['images'].items():
+        assert ours[name]['cam2img'] == image['cam2img']
+
+
 def only(old, *names):
     for info in old['infos']:
         keep = np.isin(info['gt_names'], names)
@@ -203,6 +215,24 @@ def test_unknown_yaw_is_refused(tmp_path, old):
     (lambda old: old.update(infos=dict(scene=[])), 'no list but a dict'),
     (lambda old: old['infos'][2].pop('lidar2ego_rotation'),
      'record 2 .*lacks lidar2ego_rotation'),
+    (lambda old: old.update(metadata='v1.0-mini'), 'metadata.version'),
+    (lambda old: old['infos'][1].pop('gt_velocity'),
+     'record 1 .*lacks gt_velocity'),
+    (lambda old: old['infos'][1].pop('num_radar_pts'),
+     'record 1 .*lacks num_radar_pts'),
+    (lambda old: old['infos'][1].update(
+        num_lidar_pts=old['infos'][1]['num_lidar_pts'][1:]),
+     r'record 1 .*\d+ gt_names but \d+ num_lidar_pts'),
+    (lambda old: old['infos'][1].update(
+        gt_names=old['infos'][1]['gt_names'][1:]),
+     r'record 1 .*gt_boxes of shape \(\d+, 7\)'),
+    (lambda old: old['infos'][1].update(
+        gt_boxes=np.pad(old['infos'][1]['gt_boxes'], ((0, 0), (0, 2)))),
+     r'record 1 .*gt_boxes of shape \(\d+, 9\)'),
+    (lambda old: old['infos'][1]['cams']['CAM_BACK'].pop('cam_intrinsic'),
+     "record 1 .*lacks 'cam_intrinsic'"),
+    (lambda old: old['infos'][1]['sweeps'][0].pop('data_path'),
+     "record 1 .*lacks 'data_path'"),
 ])
 def test_what_is_no_nuscenes_file_is_refused(tmp_path, old, change, text):
     change(old)

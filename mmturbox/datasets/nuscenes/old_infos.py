@@ -36,6 +36,7 @@ _DRIVES = 3.
 _NEEDED = ('token', 'timestamp', 'lidar_path', 'sweeps',
            'lidar2ego_rotation', 'lidar2ego_translation',
            'ego2global_rotation', 'ego2global_translation')
+_OF_BOXES = ('gt_names', 'gt_velocity', 'num_lidar_pts', 'num_radar_pts')
 _CARRIED = ('scene_token', 'prev', 'next', 'frame_idx', 'map_location',
             'can_bus', 'ego_status', 'gt_ego_fut_trajs', 'gt_ego_fut_masks',
             'gt_ego_fut_cmd')
@@ -74,9 +75,13 @@ def update_infos(path: str | os.PathLike,
         old = pickle.load(file)
     _check(path, old)
     boxes = boxes or _convention(path, old['infos'])
-    data_list = [
-        _record(info, i, boxes) for i, info in enumerate(old['infos'])
-    ]
+    data_list = []
+    for i, info in enumerate(old['infos']):
+        try:
+            data_list.append(_record(info, i, boxes))
+        except KeyError as error:
+            raise DataError(f'record {i} of {path} lacks {error}: it is not '
+                            'of nuScenes') from error
     _check_headings(path, data_list)
     names = {n for info in old['infos'] for n in info.get('gt_names', ())}
     categories = {name: i for i, name in enumerate(CLASSES)}
@@ -92,7 +97,8 @@ def update_infos(path: str | os.PathLike,
 
 
 def _check(path: Path, old: dict) -> None:
-    version = (old.get('metadata') or {}).get('version')
+    metadata = old.get('metadata')
+    version = metadata.get('version') if isinstance(metadata, dict) else None
     if not isinstance(version, str):
         raise DataError(f'{path} does not say its version of nuScenes '
                         '(metadata.version); make it anew from the tables: '
@@ -103,10 +109,28 @@ def _check(path: Path, old: dict) -> None:
             f'{type(old.get("infos")).__name__}: another program made it; '
             'make it anew from the tables: create_data.py nuscenes')
     for i, info in enumerate(old['infos']):
-        lacking = [key for key in _NEEDED if key not in info]
+        needed = _NEEDED + _OF_BOXES * ('gt_boxes' in info)
+        lacking = [key for key in needed if key not in info]
         if lacking:
             raise DataError(f'record {i} of {path} lacks '
                             f'{", ".join(lacking)}: it is not of nuScenes')
+        if 'gt_boxes' in info:
+            _check_boxes(f'record {i} of {path}', info)
+
+
+def _check_boxes(record: str, info: dict) -> None:
+    count, shape = len(info['gt_names']), np.shape(info['gt_boxes'])
+    # Without boxes the array may be empty in any way.
+    if shape != (count, 7) and (count or np.size(info['gt_boxes'])):
+        raise DataError(
+            f'{record} has gt_boxes of shape {shape} where ({count}, 7) is '
+            f'due for {count} gt_names: another program made it; make it '
+            'anew from the tables: create_data.py nuscenes')
+    for key in _OF_BOXES:
+        if len(info[key]) != count:
+            raise DataError(f'{record} has {count} gt_names but '
+                            f'{len(info[key])} {key}; make the file anew '
+                            'from the tables: create_data.py nuscenes')
 
 
 def _convention(path: Path, infos: list[dict]) -> str:
@@ -209,9 +233,12 @@ def _sweep(row: dict) -> dict:
 
 
 def _image(row: dict) -> dict:
+    # MIT's BEVFusion has the other name.
+    key = ('camera_intrinsics'
+           if 'camera_intrinsics' in row else 'cam_intrinsic')
     return dict(
         img_path=Path(row['data_path']).name,
-        cam2img=np.asarray(row['cam_intrinsic']).tolist(),
+        cam2img=np.asarray(row[key]).tolist(),
         cam2ego=_pose(row, 'sensor2ego'),
         lidar2cam=_lidar2sensor(row),
         sample_data_token=row['sample_data_token'],
