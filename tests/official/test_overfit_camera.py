@@ -120,7 +120,7 @@ def test_camera_model_overfits_one_scene(short_root, tmp_path,
                                          no_gpu_needed):
     from mmturbox.runner import TurboRunner
     runner = TurboRunner.from_cfg(load(short_root, tmp_path))
-    assert runner.test()[MAP] < .02
+    assert runner.test()[MAP] < .1
     runner.train()
     path, = tmp_path.glob('*/vis_data/scalars.json')
     losses = [
