@@ -183,7 +183,7 @@ def test_ray_casting_equals_brute_force():
     # One box around the sensor's column, one behind the azimuth's seam.
     boxes[0] = (.94, 0., 6., 4., 4., 2., .3)
     boxes[1] = (0., 20., 1., 3., 3., 2., .1)
-    result = scan(lidar, boxes, np.full(40, 100.), np.eye(4), rng)
+    points = scan(lidar, boxes, np.full(40, 100.), np.eye(4), rng)
 
     rays = lidar.directions().reshape(-1, 3)
     lidar2global = lidar.lidar2ego
@@ -207,8 +207,8 @@ def test_ray_casting_equals_brute_force():
                 best = np.where(hit, t, best)
     best[best > lidar.max_range] = np.inf
     expected = (rays * best[:, None])[np.isfinite(best)]
-    assert len(result.points) == len(expected)
-    np.testing.assert_allclose(result.points[:, :3], expected, atol=1e-4)
+    assert len(points) == len(expected)
+    np.testing.assert_allclose(points[:, :3], expected, atol=1e-4)
 
 
 def test_same_seed_gives_same_bytes_for_any_number_of_workers(tmp_path):
@@ -298,11 +298,39 @@ def test_overwrite_replaces_only_synthetic_sets(tmp_path):
 
 
 @pytest.mark.parametrize('kwargs, match', [
+    (dict(image_size=(16, 9)), '16 to 8192'),
+    (dict(image_size=(70000, 900)), '16 to 8192'),
+    (dict(image_size=None, camera_sweeps=True), 'need cameras'),
+])
+def test_impossible_contents_are_named(kwargs, match):
+    with pytest.raises(ValueError, match=match):
+        Contents(**kwargs)
+
+
+def test_a_full_disk_names_the_set(tmp_path, monkeypatch):
+    from mmturbox.datasets.synthetic import scene
+    full = tmp_path / 'full'
+
+    class Points:
+
+        def tobytes(self):
+            # As any write to a full disk.
+            with open('/dev/full', 'wb', buffering=0) as file:
+                file.write(b'x')
+
+    monkeypatch.setattr(scene, 'scan', lambda *args: Points())
+    with pytest.raises(ValueError, match='no space left to write .*full'):
+        create_synthetic_nuscenes(full, 2, 2, contents=PLAIN)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize('kwargs, match', [
     (dict(num_scenes=11), '2 to 10'),
     (dict(num_scenes=1), '2 to 10'),
-    (dict(num_frames=1), '2 frames'),
+    (dict(num_frames=1), '2 .* to 40 frames'),
+    (dict(num_frames=41), '2 .* to 40 frames'),
+    (dict(workers=0), 'a worker'),
     (dict(seed=-1), 'seed'),
-    (dict(contents=Contents(image_size=(16, 9))), 'at least 16'),
 ])
 def test_bad_parameters_are_named(tmp_path, kwargs, match):
     with pytest.raises(ValueError, match=match):

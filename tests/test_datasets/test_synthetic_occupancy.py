@@ -260,7 +260,7 @@ class TestPoints:
             self, scene, ground, ego2global, lidar2global, label):
         boxes, classes = scene
         points = scan(Lidar(), boxes, np.full(len(boxes), 30.), ego2global,
-                      np.random.default_rng(3)).points[:, :3].astype(float)
+                      np.random.default_rng(3))[:, :3].astype(float)
         found, within = look_up(dense(label), points)
         points = transform(lidar2global, points[within])
         expected = ground.at(points[:, :2]).astype(int)

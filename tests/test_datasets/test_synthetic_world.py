@@ -42,8 +42,11 @@ def test_motion_agrees_with_its_derivatives(worlds):
         assert np.median(np.abs(rate - ego.speed * ego.curvature)) < 1e-3
 
 
-def test_nobody_overlaps_anybody(worlds):
-    for world in worlds:
+@pytest.mark.parametrize('seed', [3, 4])
+def test_nobody_overlaps_anybody(worlds, seed):
+    other_city = World.generate(
+        np.random.default_rng((seed, 1, 0)), surroundings(seed), 12.)
+    for world in (*worlds, other_city):
         for time in np.arange(0., 12., .5):
             boxes = np.concatenate([
                 world.actor_boxes(time), world.ego_box(time)[None],

@@ -3,6 +3,8 @@
 import argparse
 import time
 
+from mmturbox.datasets.shards import default_workers
+
 HELP = ('motion-forecasting scenarios of the made-up city in the official '
         'Argoverse 2 format, with info files')
 
@@ -15,11 +17,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=20,
         help='at least 3, a fifth to validate, a tenth to test')
     parser.add_argument('--seed', type=int, default=0)
-    parser.add_argument('--workers', type=int, default=1, help='processes')
+    parser.add_argument(
+        '--workers',
+        type=int,
+        default=default_workers(),
+        help='processes')
     parser.add_argument(
         '--overwrite',
         action='store_true',
-        help='replace a synthetic set that has other parameters')
+        help='replace a synthetic set that has other parameters, and all '
+        'that was put into it')
 
 
 def run(args: argparse.Namespace) -> None:

@@ -3,6 +3,8 @@
 import argparse
 import time
 
+from mmturbox.datasets.shards import default_workers
+
 HELP = 'a made-up city in the official nuScenes format, with info files'
 
 
@@ -13,7 +15,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--frames', type=int, default=10, help='key frames a scene, at 2 Hz')
     parser.add_argument('--seed', type=int, default=0)
-    parser.add_argument('--workers', type=int, default=1, help='processes')
+    parser.add_argument(
+        '--workers',
+        type=int,
+        default=default_workers(),
+        help='processes, one a scene at most')
     parser.add_argument(
         '--image-size',
         type=int,
@@ -34,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--overwrite',
         action='store_true',
-        help='replace a synthetic set that has other parameters')
+        help='replace a synthetic set that has other parameters, and all '
+        'that was put into it')
 
 
 def run(args: argparse.Namespace) -> None:

@@ -34,10 +34,8 @@ from .output import write_once
 from .population import EGO_AHEAD
 from .scene import surroundings
 from .tables import token
-from .world import World
+from .world import WORLD_VERSION, World
 
-# Counts up when the same parameters would give other files.
-GENERATOR_VERSION = 1
 CITY = 'synthetic'
 # Farther actors have no track; metres from the ego vehicle. With the shares
 # below there are about as many tracks as in official scenarios.
@@ -122,7 +120,7 @@ def create_synthetic_argoverse2(out: str | os.PathLike,
     specs = [ScenarioSpec(name, i, seed) for i, name in enumerate(names)]
     parameters = dict(
         set='argoverse2',
-        generator=GENERATOR_VERSION,
+        generator=WORLD_VERSION,
         scenarios=num_scenarios,
         seed=seed)
 
@@ -136,7 +134,7 @@ def _fill(root: Path, specs: list[ScenarioSpec], workers: int,
     folders = [root / spec.split / spec.scenario_id for spec in specs]
     run_shards(lambda i: write_scenario(folders[i], specs[i], whole_map),
                folders, [1] * len(specs), workers, progress)
-    write_infos(root)
+    write_infos(root, workers=workers)
 
 
 def write_scenario(folder: Path, spec: ScenarioSpec,
@@ -255,13 +253,14 @@ def _interrupt(valid: np.ndarray, category: np.ndarray,
     """Three tracks get a gap, and one appears late, in place."""
     may = np.isin(category, (FRAGMENT, UNSCORED)) & (valid.sum(1) > 60)
     may[-1] = False
-    late, *gaps = rng.permutation(np.nonzero(may)[0])[:4]
-    valid[late, :NUM_OBSERVED + int(rng.integers(1, 10))] = False
-    for i in gaps:
+    chosen = rng.permutation(np.nonzero(may)[0])[:4]
+    for late in chosen[:1]:
+        valid[late, :NUM_OBSERVED + int(rng.integers(1, 10))] = False
+    for i in chosen[1:]:
         steps = np.nonzero(valid[i])[0]
         begin = int(rng.integers(5, len(steps) - 25))
         valid[i, steps[begin:begin + int(rng.integers(3, 16))]] = False
-    category[[late, *gaps]] = FRAGMENT
+    category[chosen] = FRAGMENT
 
 
 def _av2_scenario(tracks: Tracks, spec: ScenarioSpec):

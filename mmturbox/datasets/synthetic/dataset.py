@@ -2,15 +2,11 @@
 
 import json
 import os
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+import pickle
 from dataclasses import asdict
-from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 
-from ..info_check import DataError
+from ..shards import Progress, run_shards
 from .ground_classes import Ground, write_map_mask
 from .lidar import Lidar
 from .map_expansion import write_map_expansion
@@ -25,12 +21,11 @@ from .tables import (
     shared_tables,
     write_tables,
 )
+from .world import WORLD_VERSION
 
 MAX_SCENES = len(TRAIN_SCENES) + len(VAL_SCENES)
-# Counts up when the same parameters would give other files.
-GENERATOR_VERSION = 2
-
-Progress = Callable[[int, int], None]
+# As many as official scenes have.
+MAX_FRAMES = 40
 
 
 def scene_names(num_scenes: int) -> list[str]:
@@ -44,7 +39,7 @@ def scene_names(num_scenes: int) -> list[str]:
             f'number of scenes must be 2 to {MAX_SCENES}, got {num_scenes}: '
             f'{VERSION} has {len(TRAIN_SCENES)} names for training and '
             f'{len(VAL_SCENES)} for validation, and each split needs one; '
-            'for more data use more frames a scene')
+            'for more data use more frames a scene, or other seeds')
     num_val = 1 if num_scenes < MAX_SCENES - 1 else len(VAL_SCENES)
     return [*TRAIN_SCENES[:num_scenes - num_val], *VAL_SCENES[:num_val]]
 
@@ -66,9 +61,10 @@ def create_synthetic_nuscenes(out: str | os.PathLike,
     Args:
         out: data root to create.
         num_scenes: 2 to 10.
-        num_frames: key frames (samples) a scene, at 2 Hz.
+        num_frames: key frames (samples) a scene, at 2 Hz, 2 to 40.
         seed: same seed, same bytes.
-        workers: processes; the result does not depend on it.
+        workers: processes, one a scene at most; the result does not depend
+            on it.
         overwrite: replace a synthetic set that has other parameters.
         contents: which sensors and labels; six cameras at full size by
             default.
@@ -82,15 +78,12 @@ def create_synthetic_nuscenes(out: str | os.PathLike,
             something else.
     """
     names = scene_names(num_scenes)
-    if num_frames < 2 or seed < 0 or workers < 1:
+    if not 2 <= num_frames <= MAX_FRAMES or seed < 0 or workers < 1:
         raise ValueError(
-            'need at least 2 frames a scene (for velocities), a seed >= 0 '
-            f'and a worker, got frames {num_frames}, seed {seed}, workers '
-            f'{workers}')
+            f'need 2 (for velocities) to {MAX_FRAMES} frames a scene, a seed '
+            f'>= 0 and a worker, got frames {num_frames}, seed {seed}, '
+            f'workers {workers}')
     contents = contents or Contents()
-    if contents.image_size and min(contents.image_size) < 16:
-        raise ValueError('images must be at least 16 pixels wide and high, '
-                         f'got {contents.image_size}')
     specs = [
         SceneSpec(name, i, num_frames, seed, contents)
         for i, name in enumerate(names)
@@ -99,7 +92,7 @@ def create_synthetic_nuscenes(out: str | os.PathLike,
     parameters = json.loads(
         json.dumps(
             dict(
-                generator=GENERATOR_VERSION,
+                generator=WORLD_VERSION,
                 scenes=num_scenes,
                 frames=num_frames,
                 seed=seed,
@@ -131,36 +124,38 @@ def _fill(root: Path, specs: list[SceneSpec], workers: int,
 
 def _scenes(root: Path, specs: list[SceneSpec], workers: int,
             progress: Progress, total: int) -> list[Tables]:
+    if workers > 1:
+        return _forked_scenes(root, specs, workers, progress)
     done = 0
 
-    def advance(frames: int = 1) -> None:
+    def advance() -> None:
         nonlocal done
-        done += frames
+        done += 1
         progress(done, total)
 
-    if workers == 1:
-        return [
-            generate_scene(root, spec, on_frame=advance) for spec in specs
-        ]
-    # A forked process inherits OpenCV's pool without its threads, and hangs.
-    tables = []
-    try:
-        with ProcessPoolExecutor(
-                min(workers, len(specs)),
-                mp_context=get_context('spawn'),
-                initializer=_one_thread) as pool:
-            make = partial(generate_scene, root)
-            for spec, rows in zip(specs, pool.map(make, specs), strict=True):
-                tables.append(rows)
-                advance(spec.num_frames)
-    except BrokenProcessPool as error:
-        raise DataError(
-            'a worker process was killed, most often for want of memory. Run '
-            'the same command again with fewer --workers') from error
-    return tables
+    progress(done, total)
+    return [generate_scene(root, spec, advance) for spec in specs]
 
 
-def _one_thread() -> None:
-    """Processes share the cores, so that each needs one thread."""
+def _forked_scenes(root: Path, specs: list[SceneSpec], workers: int,
+                   progress: Progress) -> list[Tables]:
     import cv2
+    # Made once for all, and shared.
+    surroundings(specs[0].seed)
+    records = [root / f'{spec.name}.pkl' for spec in specs]
+
+    def make(i: int) -> None:
+        records[i].write_bytes(pickle.dumps(generate_scene(root, specs[i])))
+
+    # A forked process inherits OpenCV's pool without its threads, and hangs.
+    threads = cv2.getNumThreads()
     cv2.setNumThreads(1)
+    try:
+        run_shards(make, records, [spec.num_frames for spec in specs],
+                   workers, progress)
+    finally:
+        cv2.setNumThreads(threads)
+    tables = [pickle.loads(path.read_bytes()) for path in records]
+    for path in records:
+        path.unlink()
+    return tables

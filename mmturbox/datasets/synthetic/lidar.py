@@ -62,21 +62,12 @@ class Lidar:
         ], -1)
 
 
-@dataclass
-class Scan:
-    """One scan.
-
-    Attributes:
-        points: (P, 5) float32 x, y, z, intensity, ring; sensor frame.
-        visible: (N,) share of each box's own returns that nothing hides.
-    """
-    points: np.ndarray
-    visible: np.ndarray
-
-
 def scan(lidar: Lidar, boxes: np.ndarray, reflectivity: np.ndarray,
-         ego2global: np.ndarray, rng: np.random.Generator) -> Scan:
+         ego2global: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Cast all rays of one scan.
+
+    As in nuScenes, points hold no time: that of a sweep is the difference of
+    the timestamps in the tables.
 
     Args:
         boxes: (N, 7) centre, length, width, height in metres, yaw in radians;
@@ -84,16 +75,15 @@ def scan(lidar: Lidar, boxes: np.ndarray, reflectivity: np.ndarray,
         reflectivity: (N,) mean intensity, 0 to 255.
         ego2global: (4, 4).
 
+    Returns:
+        (P, 5) float32 x, y, z, intensity, ring; sensor frame.
+
     Note:
         Deterministic for a given state of ``rng``.
     """
     lidar2global = ego2global @ lidar.lidar2ego
     rays = lidar.directions()
-    ranges, owner, alone = _cast(lidar, rays, boxes, lidar2global)
-    seen = np.bincount(owner[owner >= 0].ravel(), minlength=len(boxes))
-    visible = np.divide(
-        seen, alone, out=np.zeros(len(boxes)), where=alone > 0)
-
+    ranges, owner = _cast(lidar, rays, boxes, lidar2global)
     hit = np.isfinite(ranges) & (rng.random(ranges.shape) >= lidar.dropout)
     count = int(hit.sum())
     noise = np.clip(rng.normal(0., 1., count), -2., 2.) * lidar.noise
@@ -103,7 +93,7 @@ def scan(lidar: Lidar, boxes: np.ndarray, reflectivity: np.ndarray,
     mean = np.append(reflectivity, 8.)[owner[hit]]
     points[:, 3] = np.clip(mean * rng.uniform(.4, 1.6, count), 0, 255).round()
     points[:, 4] = np.nonzero(hit)[1]
-    return Scan(points, visible)
+    return points
 
 
 def hits(lidar: Lidar, boxes: np.ndarray,
@@ -116,18 +106,17 @@ def hits(lidar: Lidar, boxes: np.ndarray,
 
 def _cast(lidar: Lidar, rays: np.ndarray, boxes: np.ndarray,
           lidar2global: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Nearest range and owner of each ray; rays that meet each box at all.
+    """Nearest range and owner of each ray.
 
     Returns:
         (columns, beams) ranges, inf where nothing is met; (columns, beams)
-        owner, -1 for ground or nothing; (N,) counts.
+        owner, -1 for ground or nothing.
     """
     down = rays @ lidar2global[2, :3]
     with np.errstate(divide='ignore'):
         ranges = np.where(down < 0, -lidar2global[2, 3] / down, np.inf)
     ranges[ranges > lidar.max_range] = np.inf
     owner = np.full(ranges.shape, -1)
-    alone = np.zeros(len(boxes), dtype=np.int64)
     global2lidar = inverse_rigid(lidar2global)
     cos, sin = np.cos(boxes[:, 6]), np.sin(boxes[:, 6])
     box2lidar = np.zeros((len(boxes), 4, 4))
@@ -146,11 +135,10 @@ def _cast(lidar: Lidar, rays: np.ndarray, boxes: np.ndarray,
         part = (columns[:, None], np.arange(first[i], stop[i])[None])
         met = _slab(rays[part], box2lidar[i], half[i])
         met[met > lidar.max_range] = np.inf
-        alone[i] = np.isfinite(met).sum()
         closer = met < ranges[part]
         ranges[part] = np.where(closer, met, ranges[part])
         owner[part] = np.where(closer, i, owner[part])
-    return ranges, owner, alone
+    return ranges, owner
 
 
 _CORNERS = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1)

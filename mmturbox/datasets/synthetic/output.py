@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..files import explained
+from ..info_check import DataError
+from ..shards import lock_file
 
 MARKER = 'synthetic.json'
 
@@ -18,7 +20,8 @@ def write_once(out: str | os.PathLike, parameters: dict, overwrite: bool,
     Args:
         out: the folder that is to hold the set.
         parameters: what the set depends on; kept in it as ``MARKER``.
-        overwrite: replace a synthetic set that has other parameters.
+        overwrite: replace a synthetic set that has other parameters, and
+            all that was put into it.
         fill: writes everything into the empty folder it is given.
 
     Returns:
@@ -28,28 +31,59 @@ def write_once(out: str | os.PathLike, parameters: dict, overwrite: bool,
         ValueError: if ``out`` holds something else, or there is no space or
             right to write.
     """
-    out = Path(os.path.abspath(out))
+    # What a link names is replaced, not the link.
+    out = Path(os.path.realpath(out))
     if not _must_write(out, parameters, overwrite):
         return False
-    partial_out = out.with_name(f'.{out.name}.partial-{os.getpid()}')
-    shutil.rmtree(partial_out, ignore_errors=True)
-    try:
-        with explained(out):
-            partial_out.mkdir(parents=True)
-            fill(partial_out)
-            (partial_out / MARKER).write_text(json.dumps(parameters))
-        if not _must_write(out, parameters, overwrite):
-            return False
-        if out.exists():
-            shutil.rmtree(out)
-        partial_out.rename(out)
-    finally:
-        shutil.rmtree(partial_out, ignore_errors=True)
+    with explained(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        lock = _beside(out, 'lock')
+        with open(lock, 'w') as file:
+            if not lock_file(file, lock):
+                raise DataError(f'another run is writing {out}; wait for it '
+                                'or choose another folder')
+            try:
+                if not _must_write(out, parameters, overwrite):
+                    return False
+                _replace(out, parameters, fill)
+            finally:
+                lock.unlink(missing_ok=True)
     return True
+
+
+def _replace(out: Path, parameters: dict,
+             fill: Callable[[Path], None]) -> None:
+    """Build beside ``out``, then exchange the two by renaming."""
+    new, old = _beside(out, 'partial'), _beside(out, 'old')
+    # A run that was killed may have left them.
+    shutil.rmtree(new, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
+    try:
+        new.mkdir()
+        fill(new)
+        (new / MARKER).write_text(json.dumps(parameters))
+        if out.exists():
+            out.rename(old)
+        new.rename(out)
+    finally:
+        if old.exists() and not out.exists():
+            old.rename(out)
+        shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _beside(out: Path, suffix: str) -> Path:
+    return out.with_name(f'.{out.name}.{suffix}')
 
 
 def _must_write(out: Path, parameters: dict, overwrite: bool) -> bool:
     """Whether ``out`` lacks the set; errors where it must not be touched."""
+    parent = next(p for p in out.parents if p.exists())
+    if not parent.is_dir():
+        raise ValueError(f'{parent} is a file; {out} cannot be made below it')
+    if os.path.ismount(out):
+        raise ValueError(f'{out} is a mount point and cannot be replaced as '
+                         'a whole; give a folder below it')
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return True
     marker = out / MARKER
@@ -57,7 +91,10 @@ def _must_write(out: Path, parameters: dict, overwrite: bool) -> bool:
         raise ValueError(
             f'{out} exists and is no synthetic set (it has no {MARKER}); '
             'give an empty or a new folder')
-    found = json.loads(marker.read_text())
+    try:
+        found = json.loads(marker.read_text())
+    except ValueError:
+        found = 'unknown ones'
     if found == parameters:
         return False
     if not overwrite:

@@ -3,13 +3,10 @@
 Images are (H, W, 3) uint8 in blue, green, red, as OpenCV has them.
 """
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
-from ..files import explained
 from .backdrop import HAZE, clearness, draw_ground, draw_haze, ground_row, sky
 from .cameras import Camera
 from .owners import fill, look_from, subpixels
@@ -134,26 +131,19 @@ class Renderer:
                     fill(canvas, outline, colour)
 
 
-def write_jpeg(path: str | os.PathLike, image: np.ndarray) -> None:
-    """Encode and write; the file is complete or not there.
+def encode_jpeg(image: np.ndarray) -> bytes:
+    """The file's bytes.
 
     Raises:
-        DataError: no space or no right to write.
         RuntimeError: if the image cannot be encoded.
     """
     import cv2
-    path = Path(path)
     done, data = cv2.imencode('.jpg', image,
                               [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
     if not done:
-        raise RuntimeError(f'cannot encode the image {path}')
-    partial = path.with_name(f'{path.name}.partial-{os.getpid()}')
-    with explained(path, len(data)):
-        try:
-            partial.write_bytes(data)
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        raise RuntimeError(
+            f'an image of shape {image.shape} cannot be encoded')
+    return data.tobytes()
 
 
 def _outlines(face: Face, chosen: list[int], face2img: np.ndarray,

@@ -29,7 +29,7 @@ from .occupancy import (
     structure_classes,
     write_occupancy,
 )
-from .render import Renderer, write_jpeg
+from .render import Renderer, encode_jpeg
 from .tables import LOCATION, Tables, empty_tables, link, token
 from .texture import GroundTexture
 from .world import Surroundings, World
@@ -52,6 +52,14 @@ class Contents:
     image_size: tuple[int, int] | None = FULL_SIZE
     camera_sweeps: bool = False
     occupancy: bool = False
+
+    def __post_init__(self) -> None:
+        if self.image_size is None:
+            if self.camera_sweeps:
+                raise ValueError('camera sweeps need cameras')
+        elif not all(16 <= side <= 8192 for side in self.image_size):
+            raise ValueError('images must be 16 to 8192 pixels wide and high, '
+                             f'got {self.image_size}')
 
     @property
     def cameras(self) -> tuple[Camera, ...]:
@@ -197,14 +205,14 @@ class _Scene:
         for i in range(len(frames)):
             boxes = np.concatenate(
                 [frames.boxes[i], self.world.structures])
-            result = scan(self.lidar, boxes, reflectivity,
+            points = scan(self.lidar, boxes, reflectivity,
                           frames.ego2global[i], self.spec.rng(1, i))
             name = self._data_row(frames, i, self.lidar.channel, '.pcd.bin')
-            result.points.tofile(self.root / name)
+            (self.root / name).write_bytes(points.tobytes())
             if frames.is_key(i):
                 lidar2global = frames.ego2global[i] @ self.lidar.lidar2ego
                 self.annotator.add(frames.sample(i), boxes, frames.speed[i],
-                                   result.points, frames.ego2global[i],
+                                   points, frames.ego2global[i],
                                    lidar2global)
                 self._labelled.append((name, boxes, lidar2global))
             yield
@@ -245,7 +253,7 @@ class _Scene:
                                        spec.rng(4, i, k))
                 name = self._data_row(frames, i, camera.channel, '.jpg',
                                       camera.image_size)
-                write_jpeg(self.root / name, image)
+                (self.root / name).write_bytes(encode_jpeg(image))
 
     def finish(self) -> Tables:
         """All records, linked."""

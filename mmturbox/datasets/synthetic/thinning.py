@@ -1,10 +1,11 @@
-"""Keeps the number of boxes that can be seen about the same in every scene."""
+"""Who leaves a scene again, so that bodies keep apart and crowds alike."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .buildings import box_corners
 from .geometry import inverse_rigid, rigid, transform, yaw_quaternion
 from .kinds import KIND_INDEX
 from .lidar import Lidar, hits
@@ -19,6 +20,33 @@ _ROUNDS = 3
 _COMMON = [
     KIND_INDEX[n] for n in ('car', 'pedestrian', 'traffic_cone')
 ]
+
+
+def apart(world: 'World', duration: float) -> np.ndarray:
+    """(N,) bool: all but those who would run into somebody or something.
+
+    Drivers brake for what is ahead, which is not always enough: at the start,
+    say, or where somebody steps out.
+    """
+    import shapely
+    keep = np.ones(len(world.kind), dtype=bool)
+    goes = world.goes
+    times = np.arange(0., duration + 1e-6, .25)
+    boxes = world.boxes(world.actor_motion(times))
+    for time, actors in zip(times, boxes, strict=True):
+        shapes = shapely.polygons(
+            box_corners(
+                np.concatenate([
+                    actors, world.ego_box(time)[None], world.structures
+                ])))
+        one, other = shapely.STRtree(shapes).query(
+            shapes[:len(keep)][goes], 'intersects')
+        one = np.nonzero(goes)[0][one]
+        for i, j in zip(one.tolist(), other.tolist(), strict=True):
+            # Of two who go, the first leaves.
+            if i != j and keep[i] and (j >= len(keep) or keep[j]):
+                keep[i] = False
+    return keep
 
 
 def thin_out(world: 'World', duration: float,

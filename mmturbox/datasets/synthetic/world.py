@@ -12,9 +12,11 @@ from .buildings import build_up
 from .city import City
 from .paths import ArcPath
 from .population import EGO_AHEAD, EGO_SIZE, Population, populate
-from .thinning import thin_out
+from .thinning import apart, thin_out
 from .traffic import Tracks, simulate
 
+# Counts up when the same seed would give another world, or other files of it.
+WORLD_VERSION = 3
 # Buildings farther from the ego vehicle's way are left out, metres.
 SIGHT = 140.
 
@@ -84,8 +86,8 @@ class World:
         crowd = populate(city, duration, rng)
         tracks = simulate([*crowd.movers, crowd.ego], crowd.lights, duration)
         world = cls._assemble(surroundings, crowd, tracks)
-        keep = thin_out(world, duration, rng)
-        return world._only(keep, len(crowd.movers))
+        world = world._only(apart(world, duration))
+        return world._only(thin_out(world, duration, rng))
 
     @classmethod
     def _assemble(cls, surroundings: Surroundings, crowd: Population,
@@ -102,8 +104,9 @@ class World:
             [m.path for m in crowd.movers] + [crowd.ego.path], tracks,
             crowd.pose)
 
-    def _only(self, keep: np.ndarray, movers: int) -> 'World':
+    def _only(self, keep: np.ndarray) -> 'World':
         """Without the actors that ``keep`` (N,) bool leaves out."""
+        movers = len(self._paths) - 1
         moves = np.append(keep[:movers], True)
         tracks = Tracks(self._tracks.s[:, moves],
                         self._tracks.speed[:, moves],
