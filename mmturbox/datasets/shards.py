@@ -160,7 +160,7 @@ def _read_json(path: Path) -> dict | None:
         return None
 
 
-def _locked(file: IO, path: Path) -> bool:
+def lock_file(file: IO, path: Path) -> bool:
     """Lock a file that is removed before it is unlocked."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -205,7 +205,7 @@ class Marker:
             lock.parent.mkdir(parents=True, exist_ok=True)
             file = open(lock, 'w')
         with file:
-            if not _locked(file, lock):
+            if not lock_file(file, lock):
                 raise DataError(
                     f'another run is writing {self.results[0]}; wait for it '
                     'or use another --prefix or --out')
