@@ -175,14 +175,30 @@ def test_files_of_another_program_are_not_touched(root):
     assert path.read_bytes() == b'precious'
 
 
-def test_can_bus_is_announced_once_where_it_lacks(root):
-    said = []
-    shutil.rmtree(root / 'can_bus', ignore_errors=True)
+def one_file_less(folder):
+    next(folder.glob('*_steeranglefeedback.json')).unlink()
+
+
+def too_deep(folder):
+    folder.rename(folder.with_name('inner'))
+    folder.mkdir()
+    folder.with_name('inner').rename(folder / 'can_bus')
+
+
+@pytest.mark.parametrize('damage, scenes', [(one_file_less, '1 of 2'),
+                                            (too_deep, '2 of 2'),
+                                            (shutil.rmtree, '2 of 2')])
+def test_can_bus_is_announced_once_where_it_lacks(root, damage, scenes):
+    said, folder = [], root / 'can_bus'
+    convert_infos(root, out_dir=root / 'whole', announce=said.append)
+    assert not any('CAN bus' in text for text in said)
+    damage(folder)
     convert_infos(root, announce=said.append)
-    assert sum('can_bus' in text for text in said) == 1
+    text, = (text for text in said if 'CAN bus' in text)
+    assert f'{scenes} scenes have no' in text and f'{folder} (such' in text
     # Messages that come later make other records.
-    (root / 'can_bus').mkdir()
-    (root / 'can_bus' / 'scene-0061_pose.json').write_text('[]')
+    folder.mkdir(exist_ok=True)
+    (folder / 'scene-0001_pose.json').write_text('[]')
     with pytest.raises(DataError, match='made with other can_bus'):
         convert_infos(root)
 
@@ -302,11 +318,12 @@ def test_folder_that_must_not_be_written(root, tmp_path):
         convert_infos(root, out_dir=out)
 
 
-def test_out_folder_that_is_a_file(root, tmp_path):
+@pytest.mark.parametrize('inner', ['', 'deep'])
+def test_out_folder_that_is_a_file_or_below_one(root, tmp_path, inner):
     out = tmp_path / 'file'
     out.write_text('x')
-    with pytest.raises((DataError, OSError), match='file'):
-        convert_infos(root, out_dir=out)
+    with pytest.raises(DataError, match=f'{out} is no folder'):
+        convert_infos(root, out_dir=out / inner)
 
 
 def run_tool(*args):

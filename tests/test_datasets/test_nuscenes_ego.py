@@ -46,13 +46,20 @@ def root(tmp_path):
     return tmp_path
 
 
-def test_state_is_of_the_last_and_of_the_nearest_message(root):
+def test_state_is_of_the_next_and_of_the_nearest_message(root):
     # 15 ms after message 10, so 11 is nearest; steering 22 is at 220 ms.
     motion, status = CanBus(root).state(SCENE, BEGIN + 215_000)
-    np.testing.assert_allclose(motion, [10, .1, 9.8, 0, 0, 10, 10, 0, 0])
+    np.testing.assert_allclose(motion, [11, .1, 9.8, 0, 0, 11, 11, 0, 0])
     np.testing.assert_allclose(
         status, [11, .1, 9.8, 0, 0, 11, 11, 0, 0, .22], rtol=1e-6)
     assert status.dtype == np.float32
+
+
+@pytest.mark.parametrize('late, message', [(-1, 10), (0, 11), (5_000, 11)])
+def test_motion_is_where_bevformers_search_ends(root, late, message):
+    """Its loop leaves at the first message after the sample."""
+    motion, _ = CanBus(root).state(SCENE, BEGIN + 200_000 + late)
+    assert motion[0] == message
 
 
 @pytest.mark.parametrize('time, message', [(-10**6, 0), (10**8, 199)])
@@ -73,7 +80,10 @@ def test_no_folder_no_file_or_an_excluded_log_give_zeros(root, tmp_path):
         assert not motion.any() and not status.any()
         assert motion.shape == (9, ) and status.shape == (10, )
     motion, status = CanBus(root).state('scene-0002', BEGIN + 100_000)
-    assert motion[0] == 5 and not status.any()
+    assert motion[0] == 6 and not status.any()
+    # Complete, half, without and excluded.
+    scenes = [SCENE, 'scene-0002', 'scene-0001', 'scene-0161']
+    assert CanBus(root).lacking(scenes) == scenes[1:3]
 
 
 def test_broken_messages_are_named(root):

@@ -107,8 +107,11 @@ def _left_out(nusc: Any, max_sweeps: int, allow_missing: bool,
 
 def _announce_can_bus(nusc: Any, announce: Callable[[str], None]) -> None:
     bus = CanBus(nusc.dataroot)
-    if not bus.available:
+    lacking = bus.lacking(scene['name'] for scene in nusc.scene)
+    if lacking:
         announce(
-            f'{bus.root / "can_bus"} does not exist: accelerations, rates and '
-            'steering in can_bus and ego_status are zeros. For planning '
-            'models, unpack the CAN bus expansion there and run this again')
+            f'{len(lacking)} of {len(nusc.scene)} scenes have no CAN bus '
+            f'messages in {bus.folder} (such as {lacking[0]}): accelerations, '
+            'rates and steering in can_bus and ego_status are zeros there. '
+            'For planning models, unpack the files of the CAN bus expansion '
+            'right into this folder and run this again')

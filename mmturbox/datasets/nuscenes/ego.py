@@ -6,6 +6,7 @@
 
 import hashlib
 import os
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ class CanBus:
 
     def __init__(self, root: str | os.PathLike):
         self.root = Path(root)
+        self.folder = self.root / 'can_bus'
         self._messages = lru_cache(maxsize=4)(self._read)
 
     def __reduce__(self):
@@ -37,13 +39,25 @@ class CanBus:
 
     @property
     def available(self) -> bool:
-        return (self.root / 'can_bus').is_dir()
+        return self.folder.is_dir()
+
+    def _reader(self) -> Any:
+        from nuscenes.can_bus.can_bus_api import NuScenesCanBus
+        return NuScenesCanBus(dataroot=os.fspath(self.root))
 
     def fingerprint(self) -> str:
         """Digest of the names and sizes of the files."""
         files = sorted((p.name, p.stat().st_size)
-                       for p in (self.root / 'can_bus').glob('*.json'))
+                       for p in self.folder.glob('*.json'))
         return hashlib.blake2b(repr(files).encode(), digest_size=8).hexdigest()
+
+    def lacking(self, scenes: Iterable[str]) -> list[str]:
+        """Scenes without messages, apart from those that must have none."""
+        blacklist = self._reader().can_blacklist if self.available else ()
+        return [
+            scene for scene in scenes if int(scene[-4:]) not in blacklist
+            and any(table is None for table in self._read(scene))
+        ]
 
     def state(self, scene: str,
               timestamp: int) -> tuple[np.ndarray, np.ndarray]:
@@ -54,16 +68,19 @@ class CanBus:
             timestamp: microseconds.
 
         Returns:
-            (9, ) acceleration, rotation rate and velocity of the last pose
-            message up to ``timestamp`` (m/s^2, rad/s, m/s, ego frame), and
-            (10, ) float32: the same three of the nearest message and the
-            steering angle (left is positive). Zeros where there are none.
+            (9, ) acceleration, rotation rate and velocity of the first pose
+            message after ``timestamp`` (m/s^2, rad/s, m/s, ego frame), the
+            last one if there is none, and (10, ) float32: the same three of
+            the nearest message and the steering angle (left is positive).
+            Zeros where there are no messages.
         """
         pose, steering = self._messages(scene)
         motion, status = np.zeros(9), np.zeros(10, np.float32)
         if pose is not None:
-            last = np.searchsorted(pose[:, 0], timestamp, side='right') - 1
-            motion = pose[max(last, 0), 1:]
+            # BEVFormer's converter takes the pose of the last message up to
+            # the sample, but these of the one at which its search ended.
+            after = np.searchsorted(pose[:, 0], timestamp, side='right')
+            motion = pose[min(after, len(pose) - 1), 1:]
             if steering is not None:
                 status[:9] = pose[_nearest(pose[:, 0], timestamp), 1:]
                 status[9] = steering[_nearest(steering[:, 0], timestamp), 1]
@@ -73,11 +90,9 @@ class CanBus:
         """(P, 10) time and pose messages, (S, 2) time and steering."""
         if not self.available:
             return None, None
-        from nuscenes.can_bus.can_bus_api import NuScenesCanBus
-        reader = NuScenesCanBus(dataroot=os.fspath(self.root))
-        tables = []
+        reader, tables = self._reader(), []
         for name in _MESSAGES:
-            path = self.root / 'can_bus' / f'{scene}_{name}.json'
+            path = self.folder / f'{scene}_{name}.json'
             # The devkit knows logs whose messages must not be used.
             if int(scene[-4:]) in reader.can_blacklist or not path.is_file():
                 tables.append(None)

@@ -14,7 +14,7 @@ from .tables import fingerprint, splits_of
 
 INFO_VERSION = '1.1'
 # Counts up when the same tables would give other records.
-CONVERTER_VERSION = 1
+CONVERTER_VERSION = 2
 # Large enough that a file system bears the number of shards, small enough
 # that little is lost by a kill and the processes end together.
 SHARD_SAMPLES = 100
