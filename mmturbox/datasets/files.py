@@ -12,6 +12,7 @@ from .info_check import DataError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+_NO_FOLDER = (errno.ENOTDIR, errno.EEXIST)
 
 
 @contextmanager
@@ -57,7 +58,8 @@ def check_space(path: str | os.PathLike, needed: int) -> None:
 
 @contextmanager
 def explained(path: str | os.PathLike, needed: int = 0) -> Iterator[None]:
-    """Turn a full disk and missing rights into an error that says what to do.
+    """Turn a full disk, missing rights and a file where a folder is due into
+    an error that says what to do.
 
     Args:
         path: the file or folder that is being written.
@@ -75,13 +77,22 @@ def explained(path: str | os.PathLike, needed: int = 0) -> Iterator[None]:
             raise DataError(
                 f'cannot write {path} ({error.strerror}); choose a folder '
                 'that you may write to, or change its rights') from error
+        found = _existing(Path(path))
+        if error.errno in _NO_FOLDER and not found.is_dir():
+            raise DataError(f'cannot write {path}: {found} is no folder; '
+                            'choose another folder') from error
         raise
 
 
 def _free(path: Path) -> int:
+    return shutil.disk_usage(_existing(path)).free
+
+
+def _existing(path: Path) -> Path:
+    """The path itself or the nearest above it that is there."""
     while not path.exists() and path != path.parent:
         path = path.parent
-    return shutil.disk_usage(path).free
+    return path
 
 
 def _full_text(path: Path, needed: int) -> str:

@@ -143,6 +143,14 @@ def test_folder_that_is_no_set_says_what_was_expected_and_found(
         write_infos(scenario.parent)
 
 
+@pytest.mark.parametrize('inner', ['', 'deep'])
+def test_out_folder_that_is_a_file_or_below_one(root, tmp_path, inner):
+    out = tmp_path / 'file'
+    out.write_text('x')
+    with pytest.raises(DataError, match=f'{out} is no folder'):
+        write_infos(root, out=out / inner)
+
+
 def test_missing_and_empty_splits_are_named(root):
     with pytest.raises(DataError, match=r"lacks the splits \['train'\]"):
         write_infos(root, ['train', 'val'])

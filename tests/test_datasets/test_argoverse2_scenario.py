@@ -233,7 +233,8 @@ def test_missing_map_is_named(copy):
 @pytest.mark.parametrize(('change', 'match'), [
     (lambda m: m.pop('lane_segments'), "lacks 'lane_segments'"),
     (lambda m: first(m).pop('centerline'), "lacks 'centerline'"),
-    (lambda m: first(m).update(lane_type='TRAM'), 'TRAM|not in tuple'),
+    (lambda m: first(m).update(lane_type='TRAM'),
+     "the lane_type 'TRAM', known are VEHICLE"),
     (lambda m: next(iter(m['pedestrian_crossings'].values()))['edge1'].pop(),
      'inhomogeneous|reshape'),
 ])

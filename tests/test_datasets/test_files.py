@@ -57,6 +57,15 @@ def test_missing_rights_name_the_file(tmp_path, code):
         raise OSError(code, 'no')
 
 
+@pytest.mark.parametrize('inner', ['', 'deep', 'deep/deeper'])
+def test_file_where_a_folder_is_due_is_named(tmp_path, inner):
+    path = tmp_path / 'file'
+    path.touch()
+    with pytest.raises(DataError, match=f': {path} is no folder; choose'), \
+            complete_file(path / inner / 'x.bin'):
+        raise AssertionError('opened')
+
+
 def test_other_errors_pass_through(tmp_path):
     with pytest.raises(FileNotFoundError), explained(tmp_path):
         raise FileNotFoundError(errno.ENOENT, 'x')

@@ -105,6 +105,10 @@ def _convert(lanes: list[dict], crossings: list[dict],
         return np.array([lane[key] for lane in lanes], dtype=dtype)
 
     def index(key: str, names: tuple[str, ...]) -> np.ndarray:
+        for lane in lanes:
+            if lane[key] not in names:
+                raise ValueError(f'it has the {key} {lane[key]!r}, known are '
+                                 f'{", ".join(names)}')
         return np.array([names.index(lane[key]) for lane in lanes],
                         dtype=np.int64)
 
