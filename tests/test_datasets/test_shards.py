@@ -13,9 +13,9 @@ from mmturbox.datasets import DataError, shards
 from mmturbox.datasets.shards import (
     Marker,
     WorkFolder,
-    _locked,
     cut,
     default_workers,
+    lock_file,
     run_shards,
 )
 
@@ -70,15 +70,23 @@ def test_error_of_a_shard_is_the_error_of_the_run(tmp_path, workers):
     assert not (tmp_path / '1').exists()
 
 
-def dies(folder, i):
+def dies(folder, number, i):
     if i == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), number)
     make_files(folder, i)
 
 
-def test_killed_worker_is_told_and_not_waited_for(tmp_path):
+# Ctrl-C reaches the workers too, which must end at once.
+@pytest.mark.parametrize('number', [signal.SIGKILL, signal.SIGINT])
+def test_killed_worker_is_told_and_not_waited_for(tmp_path, number):
     with pytest.raises(DataError, match='worker process was killed.*again'):
-        run_shards(partial(dies, tmp_path), results(tmp_path, 6), [1] * 6, 2)
+        run_shards(
+            partial(dies, tmp_path, number), results(tmp_path, 6), [1] * 6, 2)
+
+
+def test_no_workers_are_refused(tmp_path):
+    with pytest.raises(ValueError, match='--workers must be 1 or more'):
+        run_shards(partial(make_files, tmp_path), [], [], 0)
 
 
 def waits(queue, i):
@@ -167,10 +175,10 @@ def test_lock_of_a_file_that_was_removed_is_none(tmp_path):
     path = tmp_path / 'lock'
     with open(path, 'w') as before:
         path.unlink()
-        assert not _locked(before, path)
+        assert not lock_file(before, path)
         with open(path, 'w') as after:
-            assert not _locked(before, path)
-            assert _locked(after, path)
+            assert not lock_file(before, path)
+            assert lock_file(after, path)
 
 
 @pytest.mark.parametrize('done', [False, True])
@@ -195,7 +203,7 @@ def test_finished_results_may_be_read_only(marker, monkeypatch):
     marker.begin()
     for path in marker.results:
         path.write_text('1')
-    monkeypatch.setattr(shards, '_locked', None)
+    monkeypatch.setattr(shards, 'lock_file', None)
     with marker.alone(False) as done:
         assert done
 
