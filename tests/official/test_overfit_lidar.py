@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from mmengine import Config
 
 CONFIGS = Path(__file__).parents[2] / 'configs' / 'quickstart'
@@ -41,6 +42,7 @@ def load(root, work_dir) -> Config:
     return cfg
 
 
+@pytest.mark.slow
 def test_lidar_model_overfits_one_scene(official_root, tmp_path):
     from mmturbox.runner import TurboRunner
     runner = TurboRunner.from_cfg(load(official_root, tmp_path))
