@@ -35,6 +35,9 @@ def main(argv: list[str] | None = None) -> None:
         args.run(args)
     except (ValueError, OSError) as error:
         sys.exit(f'error: {error}')
+    except KeyboardInterrupt:
+        print('stopped; run the same command again to go on', file=sys.stderr)
+        sys.exit(130)
 
 
 if __name__ == '__main__':

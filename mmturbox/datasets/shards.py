@@ -76,7 +76,10 @@ def run_shards(make: Callable[[int], None],
 
     Raises:
         DataError: if a process was killed.
+        ValueError: unless there are workers.
     """
+    if workers < 1:
+        raise ValueError(f'--workers must be 1 or more, got {workers}')
     todo = [i for i, path in enumerate(results) if not path.exists()]
     total = sum(sizes)
     done = total - sum(sizes[i] for i in todo)
@@ -109,7 +112,7 @@ def _forked(make: Callable[[int], None], todo: list[int],
     pool = ProcessPoolExecutor(
         min(workers, len(todo)),
         get_context('fork'),
-        initializer=_die_with_parent,
+        initializer=_follow_parent,
         initargs=(os.getpid(), ))
     try:
         left = {pool.submit(_call, i) for i in todo}
@@ -126,9 +129,13 @@ def _forked(make: Callable[[int], None], todo: list[int],
         _make = None
 
 
-def _die_with_parent(parent: int) -> None:
-    """Else workers of a process that was killed would wait for ever, holding
-    all that is loaded."""
+def _follow_parent(parent: int) -> None:
+    """End with it, at once and without a traceback when stopped by Ctrl-C.
+
+    Else workers of a process that was killed would wait for ever, holding all
+    that is loaded.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     if sys.platform == 'linux':
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

@@ -1,5 +1,6 @@
 """Info files of a motion-forecasting set, and what stops the conversion."""
 
+import argparse
 import os
 import pickle
 import shutil
@@ -9,6 +10,8 @@ import pytest
 from mmturbox.datasets import DataError, check_info_file
 from mmturbox.datasets.argoverse2 import infos as module
 from mmturbox.datasets.argoverse2 import read_scenario, write_infos
+from mmturbox.datasets.commands import argoverse2 as command
+from mmturbox.datasets.shards import default_workers
 
 
 @pytest.fixture
@@ -149,6 +152,12 @@ def test_out_folder_that_is_a_file_or_below_one(root, tmp_path, inner):
     out.write_text('x')
     with pytest.raises(DataError, match=f'{out} is no folder'):
         write_infos(root, out=out / inner)
+
+
+def test_command_works_on_all_cores_if_not_told_otherwise():
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    assert parser.parse_args(['--root', 'x']).workers == default_workers()
 
 
 def test_missing_and_empty_splits_are_named(root):

@@ -158,6 +158,15 @@ def test_killed_while_the_files_are_put_in_place(root, tmp_path,
     assert all(ours[path] == data for path, data in tree(whole).items())
 
 
+def test_tables_are_hashed_once(root, monkeypatch):
+    calls, fingerprint = [], infos.fingerprint
+    monkeypatch.setattr(
+        infos, 'fingerprint',
+        lambda *args: calls.append(args) or fingerprint(*args))
+    convert_infos(root)
+    assert len(calls) == 1
+
+
 def test_files_made_otherwise_are_only_replaced_when_told_to(root):
     convert_infos(root, max_sweeps=3)
     with pytest.raises(DataError, match='max_sweeps.*--overwrite'):
@@ -346,5 +355,15 @@ def test_command_converts_and_prints_one_line_on_errors(
     assert 'mini_infos_train.pkl' in capsys.readouterr().out
     with pytest.raises(SystemExit, match='^error: .*it has v1.0-mini'):
         run_tool('--root', root, '--version', 'v1.0-test')
-    with pytest.raises(SystemExit, match='^error: need a worker'):
+    with pytest.raises(SystemExit, match='^error: --workers must be 1'):
         run_tool('--root', root, '--version', VERSION, '--workers', 0)
+    with pytest.raises(SystemExit, match='^error: --max-sweeps is negative'):
+        run_tool('--root', root, '--version', VERSION, '--max-sweeps', -1)
+
+
+def test_command_that_is_stopped_says_how_to_go_on(root, monkeypatch, capsys):
+    count_parts(monkeypatch, until=0)
+    with pytest.raises(SystemExit) as stop:
+        run_tool('--root', root, '--version', VERSION, '--workers', 1)
+    assert stop.value.code == 130
+    assert 'run the same command again' in capsys.readouterr().err

@@ -163,6 +163,29 @@ def test_ego_future_is_the_lidars_way(nusc, records):
         assert record['gt_ego_fut_cmd'].tolist() == np.eye(3)[command].tolist()
 
 
+def test_images_have_the_calibration_of_their_camera(nusc, records):
+    for record in records:
+        assert len(record['images']) == 6
+        for image in record['images'].values():
+            data = nusc.get('sample_data', image['sample_data_token'])
+            sensor = nusc.get('calibrated_sensor',
+                              data['calibrated_sensor_token'])
+            assert image['cam2img'] == sensor['camera_intrinsic']
+
+
+@pytest.mark.parametrize('lidar, radar, valid', [(0, 1, True), (1, 0, True),
+                                                 (0, 0, False)])
+def test_box_with_a_point_of_either_sensor_is_valid(nusc, monkeypatch, lidar,
+                                                    radar, valid):
+    sample = nusc.sample[0]
+    row = nusc.get('sample_annotation', sample['anns'][0])
+    monkeypatch.setitem(row, 'num_lidar_pts', lidar)
+    monkeypatch.setitem(row, 'num_radar_pts', radar)
+    instance = RecordMaker(nusc)(sample, 0)['instances'][0]
+    assert instance['bbox_3d_isvalid'] is valid
+    assert instance['num_radar_pts'] == radar
+
+
 def test_test_tables_give_no_labels(nusc):
     record = RecordMaker(nusc, labels=False)(nusc.sample[0], 0)
     assert record['instances'] == []

@@ -7,6 +7,7 @@ HELP = 'info files of an Argoverse 2 motion-forecasting set'
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from mmturbox.datasets.shards import default_workers
     parser.add_argument(
         '--root', required=True, help='data root with train, val, test')
     parser.add_argument(
@@ -14,7 +15,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs='+',
         metavar='SPLIT',
         help='train, val, test; all that are there if not given')
-    parser.add_argument('--workers', type=int, default=1, help='processes')
+    parser.add_argument(
+        '--workers', type=int, default=default_workers(), help='processes')
     parser.add_argument(
         '--out', help='folder for the info files, the data root if not given')
     parser.add_argument(

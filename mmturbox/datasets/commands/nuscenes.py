@@ -47,9 +47,8 @@ def run(args: argparse.Namespace) -> None:
     from rich.progress import Progress
 
     from mmturbox.datasets.nuscenes import convert_nuscenes
-    if args.workers < 1 or args.max_sweeps < 0:
-        raise ValueError('need a worker and no negative number of sweeps, '
-                         f'got {args.workers} and {args.max_sweeps}')
+    if args.max_sweeps < 0:
+        raise ValueError(f'--max-sweeps is negative: {args.max_sweeps}')
     begin = time.time()
     with Progress() as bar:
 

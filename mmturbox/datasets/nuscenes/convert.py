@@ -74,6 +74,7 @@ def convert_nuscenes(
                 overwrite=overwrite,
                 leave_out=_left_out(nusc, max_sweeps, allow_missing,
                                     announce),
+                tables=marker.made_from['tables'],
                 progress=progress('samples'))
         except KeyError as error:
             raise DataError(

@@ -29,6 +29,7 @@ def write_infos(nusc: Any,
                 workers: int = 1,
                 overwrite: bool = False,
                 leave_out: Collection[str] = (),
+                tables: str | None = None,
                 progress: Progress = lambda done, total: None) -> list[Path]:
     """Write ``{prefix}_infos_{train,val}.pkl`` (or ``_test``).
 
@@ -43,7 +44,10 @@ def write_infos(nusc: Any,
         cam_instances: 2D boxes of the cameras, for monocular detectors.
         workers: processes; the files do not depend on it.
         overwrite: replace files that were made from something else.
-        leave_out: tokens of samples that get no record.
+        leave_out: tokens of samples that get no record. ``prev`` and
+            ``next`` of other records still name them, and ``frame_idx`` counts
+            them.
+        tables: their ``fingerprint`` if it is known.
         progress: called with samples done and in all.
 
     Returns:
@@ -55,7 +59,7 @@ def write_infos(nusc: Any,
     """
     samples = split_samples(nusc, leave_out)
     marker = info_files(nusc.dataroot, nusc.version, out_dir, prefix,
-                        max_sweeps, cam_instances, leave_out)
+                        max_sweeps, cam_instances, leave_out, tables)
     with marker.alone(overwrite) as done:
         if done:
             return marker.results
@@ -76,13 +80,14 @@ def info_files(root: str | os.PathLike,
                prefix: str,
                max_sweeps: int,
                cam_instances: bool,
-               leave_out: Collection[str] = ()) -> Marker:
+               leave_out: Collection[str] = (),
+               tables: str | None = None) -> Marker:
     """The files that :func:`write_infos` makes, and from what."""
     out = Path(out_dir)
     made_from = dict(
         converter=CONVERTER_VERSION,
         version=version,
-        tables=fingerprint(root, version),
+        tables=tables or fingerprint(root, version),
         can_bus=CanBus(root).fingerprint(),
         max_sweeps=max_sweeps,
         cam_instances=cam_instances,
