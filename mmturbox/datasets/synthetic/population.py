@@ -75,10 +75,7 @@ def populate(city: City, duration: float,
     ]
     movers = _vehicles(city, streets, duration, ego, first, rng)
     movers += _cyclists(city, streets, rng)
-    movers += [
-        walker for walker in _walkers(streets, lights, rng)
-        if _is_clear(walker, movers)
-    ]
+    movers += _clear_of(movers, _walkers(streets, lights, rng))
     standing = [row for street in streets for row in _standing(street, rng)]
     kind = np.array([KIND_INDEX[name] for name, _ in standing])
     pose = np.array([pose for _, pose in standing])
@@ -225,12 +222,14 @@ def _walkers(streets: list[Street], lights: Lights,
     return movers
 
 
-def _is_clear(walker: Mover, vehicles: list[Mover]) -> bool:
-    """Whether nobody drives where it starts."""
-    xy = walker.path.at(walker.start)[0]
-    return all(
-        np.linalg.norm(m.path.at(m.start)[0] - xy) > m.size[0] / 2 + 2.
-        for m in vehicles)
+def _clear_of(vehicles: list[Mover], walkers: list[Mover]) -> list[Mover]:
+    """The walkers at whose start nobody drives."""
+    driven, walked = (np.array([m.path.at(m.start)[0] for m in group])
+                      for group in (vehicles, walkers))
+    reach = np.array([m.size[0] / 2 + 2. for m in vehicles])
+    apart = np.linalg.norm(walked[:, None] - driven, axis=-1)
+    return [w for w, clear in zip(walkers, (apart > reach).all(1),
+                                  strict=True) if clear]
 
 
 def _standing(street: Street,
