@@ -1,7 +1,8 @@
 """From a data root to all files that training reads."""
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def convert_nuscenes(
         announce(f'opening the tables of {version}')
         nusc = open_tables(root, version)
         _announce_can_bus(nusc, announce)
-        try:
+        with _fitting(Path(root) / version):
             paths = write_infos(
                 nusc,
                 out,
@@ -76,11 +77,6 @@ def convert_nuscenes(
                                     announce),
                 tables=marker.made_from['tables'],
                 progress=progress('samples'))
-        except KeyError as error:
-            raise DataError(
-                f'the tables in {Path(root) / version} do not fit together: '
-                f'no row or column {error}; unpack the metadata archive '
-                'again') from error
     else:
         with marker.alone(overwrite):
             pass  # What a killed run left is removed.
@@ -94,6 +90,16 @@ def convert_nuscenes(
             overwrite=overwrite,
             progress=progress('ground-truth database'))
     return paths
+
+
+@contextmanager
+def _fitting(tables: Path) -> Iterator[None]:
+    try:
+        yield
+    except KeyError as error:
+        raise DataError(
+            f'the tables in {tables} do not fit together: no row or column '
+            f'{error}; unpack the metadata archive again') from error
 
 
 def _left_out(nusc: Any, max_sweeps: int, allow_missing: bool,
