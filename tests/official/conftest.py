@@ -1,5 +1,6 @@
 """One synthetic set with small images for all tests here."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -98,3 +99,20 @@ def scene_truth() -> Callable[[int, int, tuple[int, int]], Truth]:
 def truths(scene_truth) -> tuple[Truth, ...]:
     """Of the scenes of the set, in order."""
     return tuple(scene_truth(i, FRAMES, IMAGE_SIZE) for i in range(SCENES))
+
+
+@pytest.fixture
+def train():
+    """Trains a config; its losses, and its metrics before and after."""
+
+    def run(cfg):
+        from mmturbox.runner import TurboRunner
+        runner = TurboRunner.from_cfg(cfg)
+        before = runner.test()
+        runner.train()
+        path, = Path(cfg.work_dir).glob('*/vis_data/scalars.json')
+        rows = map(json.loads, path.read_text().splitlines())
+        losses = [row['loss'] for row in rows if 'loss' in row]
+        return losses, before, runner.test()
+
+    return run

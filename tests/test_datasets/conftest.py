@@ -1,5 +1,6 @@
 """One small synthetic set and one devkit object for all tests here."""
 
+import numpy as np
 import pytest
 
 from mmturbox.datasets.synthetic import create_synthetic_nuscenes
@@ -39,3 +40,16 @@ def argoverse2_root(tmp_path_factory):
     root = tmp_path_factory.mktemp('data') / 'synthetic-argoverse2'
     assert create_synthetic_argoverse2(root, num_scenarios=3)
     return root
+
+
+@pytest.fixture(scope='session')
+def city():
+    from mmturbox.datasets.synthetic.city import City
+    return City.generate(np.random.default_rng((0, 99)))
+
+
+@pytest.fixture(scope='session')
+def ground(city):
+    """What lies where in the city."""
+    from mmturbox.datasets.synthetic.ground_classes import Ground
+    return Ground.of(city)

@@ -1,26 +1,13 @@
 """The synthetic ground as a raster and as nuScenes' map mask."""
 
 import numpy as np
-import pytest
 
-from mmturbox.datasets.synthetic.city import City
 from mmturbox.datasets.synthetic.ground_classes import (
     DRIVEABLE,
     SIDEWALK,
     TERRAIN,
-    Ground,
     write_map_mask,
 )
-
-
-@pytest.fixture(scope='module')
-def city():
-    return City.generate(np.random.default_rng((0, 99)))
-
-
-@pytest.fixture(scope='module')
-def ground(city):
-    return Ground.of(city)
 
 
 class TestMapMask:

@@ -10,7 +10,6 @@ from mmturbox.datasets.synthetic.city import City
 from mmturbox.datasets.synthetic.ground_classes import (
     DRIVEABLE,
     SIDEWALK,
-    Ground,
 )
 from mmturbox.datasets.synthetic.map_expansion import (
     block_token,
@@ -54,16 +53,6 @@ LAYER_FIELDS = {
         'items', 'pose'
     },
 }
-
-
-@pytest.fixture(scope='module')
-def city():
-    return City.generate(np.random.default_rng((0, 99)))
-
-
-@pytest.fixture(scope='module')
-def ground(city):
-    return Ground.of(city)
 
 
 @pytest.fixture(scope='module')

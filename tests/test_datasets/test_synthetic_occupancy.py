@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from mmturbox.datasets.synthetic.city import City
 from mmturbox.datasets.synthetic.geometry import (
     inverse_rigid,
     rigid,
@@ -14,7 +13,6 @@ from mmturbox.datasets.synthetic.ground_classes import (
     DRIVEABLE,
     SIDEWALK,
     TERRAIN,
-    Ground,
 )
 from mmturbox.datasets.synthetic.kinds import KIND_INDEX, KINDS
 from mmturbox.datasets.synthetic.lidar import Lidar, scan
@@ -40,16 +38,6 @@ ACTORS = (
     (12., -4.2, 'bicycle'), (-6., -4.2, 'motorcycle'),
     (-20., -1.75, 'trailer'),
 )
-
-
-@pytest.fixture(scope='module')
-def city():
-    return City.generate(np.random.default_rng((0, 99)))
-
-
-@pytest.fixture(scope='module')
-def ground(city):
-    return Ground.of(city)
 
 
 @pytest.fixture(scope='module')
