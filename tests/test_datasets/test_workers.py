@@ -91,6 +91,8 @@ def test_threads_of_a_worker_are_bounded(monkeypatch):
     for name in USER_LIMITS:
         monkeypatch.delenv(name, raising=False)
     before = cv2.getNumThreads()
+    # Its pool is alive when the workers are forked.
+    cv2.resize(np.zeros((2000, 2000, 3), np.uint8), (1000, 1000))
     cfg = loader(Threads(), **limits(threads=1, opencv_threads=1))
     for batch in TurboRunner.build_dataloader(cfg, seed=0):
         assert set(batch['cv2']) == {1}

@@ -46,7 +46,9 @@ def worker_init(worker_id: int,
 def limit_threads(threads: int, opencv_threads: int) -> None:
     cv2 = sys.modules.get('cv2')
     if cv2 is not None:
-        cv2.setNumThreads(opencv_threads)
+        # 1 would wait for the threads of the parent's pool, which a forked
+        # process does not have; 0 does without threads as well.
+        cv2.setNumThreads(0 if opencv_threads == 1 else opencv_threads)
     if any(name in os.environ for name in USER_LIMITS):
         return
     # For libraries that this worker has yet to load.
