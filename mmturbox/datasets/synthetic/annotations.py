@@ -59,7 +59,12 @@ class Annotator:
         inside = count_inside(
             transform(lidar2global, points[:, :3].astype(np.float64)),
             actors[chosen])
-        share = visible_shares(self._cameras, ego2global, boxes)[chosen]
+        # What is farther than all actors in question hides none of them.
+        near = np.linalg.norm(boxes[:, :2] - ego2global[:2, 3], axis=1) < (
+            ANNOTATION_RANGE + boxes[:, 3:5].max(1))
+        share = np.zeros(len(boxes))
+        share[near] = visible_shares(self._cameras, ego2global, boxes[near])
+        share = share[chosen]
         for i, count, visible in zip(
                 chosen.tolist(), inside.tolist(), share.tolist(),
                 strict=True):
