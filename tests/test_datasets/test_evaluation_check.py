@@ -41,7 +41,7 @@ def config(root, split='val', metric=None, **dataset):
             test_evaluator=dict(evaluator, **(metric or {}))))
 
 
-def refused(cfg, *texts):
+def assert_refused(cfg, *texts):
     with pytest.raises(DataError) as error:
         check_data_configs(cfg, 'test')
     for text in texts:
@@ -76,7 +76,7 @@ def test_what_fits_passes(root):
 
 
 def test_evaluator_of_another_split(root):
-    refused(
+    assert_refused(
         config(root, 'train'), 'test_evaluator.ann_file', 'infos_train.pkl',
         'test_dataloader.dataset.ann_file', 'infos_val.pkl')
 
@@ -84,21 +84,21 @@ def test_evaluator_of_another_split(root):
 def test_training_split_cannot_be_evaluated(root):
     cfg = config(root, 'train')
     cfg.test_dataloader.dataset.ann_file = 'nuscenes_infos_train.pkl'
-    refused(cfg, 'scene-0061', 'not in mini_val', 'validation file')
+    assert_refused(cfg, 'scene-0061', 'not in mini_val', 'validation file')
 
 
 def test_version_that_the_dataset_would_claim(root):
     cfg = config(root)
     del cfg.test_dataloader.dataset.metainfo
-    refused(cfg, "'v1.0-trainval'", 'test_dataloader.dataset.metainfo',
+    assert_refused(cfg, "'v1.0-trainval'", 'test_dataloader.dataset.metainfo',
             "version='v1.0-mini'")
     cfg.test_dataloader.dataset.metainfo = dict(version='v1.0-test')
-    refused(cfg, "'v1.0-test'")
+    assert_refused(cfg, "'v1.0-test'")
 
 
 def test_tables_must_be_there(root):
     (root / VERSION).rename(root / 'v1.0-other')
-    refused(
+    assert_refused(
         config(root), 'test_evaluator.data_root', str(root / VERSION),
         'v1.0-other')
 
@@ -107,13 +107,13 @@ def test_file_of_other_tables(root):
     path = root / VERSION / 'sample.json'
     rows = json.loads(path.read_text())
     path.write_text(json.dumps([dict(row, token='x') for row in rows]))
-    refused(config(root), 'not made from the tables', 'create_data.py')
+    assert_refused(config(root), 'not made from the tables', 'create_data.py')
 
 
 def test_part_of_a_split_cannot_be_evaluated(root):
-    refused(config(root, indices=10), 'dataset.indices', 'every sample')
+    assert_refused(config(root, indices=10), 'dataset.indices', 'every sample')
     (root / 'nuscenes_infos.json').write_text(json.dumps(dict(left_out=['a'])))
-    refused(config(root), 'leaves out 1 samples')
+    assert_refused(config(root), 'leaves out 1 samples')
     check_data_configs(
         config(root, indices=10, metric=dict(format_only=True)), 'test')
 
@@ -126,7 +126,7 @@ def test_test_set_is_for_the_server_only(root):
     path.write_bytes(pickle.dumps(data))
     cfg = config(root)
     cfg.test_dataloader.dataset.metainfo.version = 'v1.0-test'
-    refused(cfg, "'v1.0-test'", 'format_only=True')
+    assert_refused(cfg, "'v1.0-test'", 'format_only=True')
     cfg.test_evaluator.format_only = True
     check_data_configs(cfg, 'test')
 
@@ -141,7 +141,7 @@ def test_validation_is_checked_before_training(root):
 
 def test_other_evaluators_only_need_the_same_file(root):
     cfg = config(root, 'train', dict(type='KittiMetric'))
-    refused(cfg, 'judged by the other')
+    assert_refused(cfg, 'judged by the other')
     cfg.test_evaluator.ann_file = str(root / 'annotations.json')
     Path(cfg.test_evaluator.ann_file).write_text('{}')
     check_data_configs(cfg, 'test')

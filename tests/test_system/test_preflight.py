@@ -34,8 +34,10 @@ def test_config_for_mmcv_1_is_named_as_such(key, value):
         preflight(cfg, 'train')
 
 
-def test_new_config_may_have_a_plugin_dir_of_its_own():
-    preflight(config(plugin_dir='x'), 'train')
+def test_new_config_may_have_a_plugin_dir_of_its_own(tmp_path):
+    cfg = config(plugin_dir='x', work_dir=str(tmp_path / 'a'))
+    preflight(cfg, 'train')
+    assert (tmp_path / 'a').is_dir() and cfg.plugin_dir == 'x'
 
 
 @pytest.mark.parametrize(('cfg', 'mode'), [
