@@ -28,12 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from rich.progress import Progress
-
     from mmturbox.datasets.argoverse2 import write_infos
+    from mmturbox.datasets.commands import progress_bar
     begin = time.time()
-    with Progress(transient=True) as bar:
-        task = bar.add_task('scenarios', total=None)
+    with progress_bar('scenarios') as progress:
         paths = write_infos(
             args.root,
             splits=args.splits,
@@ -41,8 +39,7 @@ def run(args: argparse.Namespace) -> None:
             prefix=args.prefix,
             workers=args.workers,
             overwrite=args.overwrite,
-            progress=lambda done, total: bar.update(
-                task, completed=done, total=total))
+            progress=progress)
     for path in paths:
         print(path)
     print(f'{len(paths)} files in {time.time() - begin:.1f} s')

@@ -3,6 +3,7 @@
 import argparse
 import time
 
+from mmturbox.datasets.commands import progress_bar
 from mmturbox.datasets.shards import default_workers
 
 HELP = ('motion-forecasting scenarios of the made-up city in the official '
@@ -30,22 +31,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from rich.progress import Progress
-
     from mmturbox.datasets.synthetic.argoverse2 import (
         create_synthetic_argoverse2,
     )
     begin = time.time()
-    with Progress(transient=True) as bar:
-        task = bar.add_task('scenarios', total=None)
+    with progress_bar('scenarios') as progress:
         written = create_synthetic_argoverse2(
             args.out,
             num_scenarios=args.scenarios,
             seed=args.seed,
             workers=args.workers,
             overwrite=args.overwrite,
-            progress=lambda done, total: bar.update(
-                task, completed=done, total=total))
+            progress=progress)
     if written:
         print(f'{args.out}: {args.scenarios} scenarios in '
               f'{time.time() - begin:.1f} s')

@@ -3,6 +3,7 @@
 import argparse
 import time
 
+from mmturbox.datasets.commands import progress_bar
 from mmturbox.datasets.shards import default_workers
 
 HELP = 'a made-up city in the official nuScenes format, with info files'
@@ -45,8 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from rich.progress import Progress
-
     from mmturbox.datasets.synthetic import create_synthetic_nuscenes
     from mmturbox.datasets.synthetic.scene import Contents
     contents = Contents(
@@ -54,8 +53,7 @@ def run(args: argparse.Namespace) -> None:
         camera_sweeps=args.camera_sweeps,
         occupancy=args.occupancy)
     begin = time.time()
-    with Progress(transient=True) as bar:
-        task = bar.add_task('LiDAR frames', total=None)
+    with progress_bar('LiDAR frames') as progress:
         written = create_synthetic_nuscenes(
             args.out,
             num_scenes=args.scenes,
@@ -64,8 +62,7 @@ def run(args: argparse.Namespace) -> None:
             workers=args.workers,
             overwrite=args.overwrite,
             contents=contents,
-            progress=lambda done, total: bar.update(
-                task, completed=done, total=total))
+            progress=progress)
     if written:
         print(f'{args.out}: {args.scenes} scenes of {args.frames} key frames '
               f'in {time.time() - begin:.1f} s')
