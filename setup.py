@@ -23,12 +23,11 @@ def _stop(missing: str, remedy: str) -> None:
              f'Remedy: {remedy}\n')
 
 
-def _extension():
-    """The CPU operator module, or an error that names what is missing."""
+def _check_tools():
+    """torch, or an error that names what the build lacks."""
     again = 'pip install --no-build-isolation -e .'
     try:
         import torch
-        from torch.utils.cpp_extension import BuildExtension, CppExtension
     except ImportError as error:
         _stop(
             f'torch is not importable in the build environment ({error})',
@@ -48,19 +47,67 @@ def _extension():
     except ImportError:
         if shutil.which('ninja') is None:
             _stop('ninja was not found', 'pip install ninja')
+    return torch
+
+
+def _wants_cuda(torch) -> bool:
+    """Whether to build mmturbox._cuda; says so where that is in doubt."""
+    wish = os.environ.get('MMTURBOX_CUDA', '')
+    if wish == '0' or (torch.version.cuda is None and wish != '1'):
+        return False
+    from torch.utils.cpp_extension import CUDA_HOME
+    lacking = ('torch has no CUDA' if torch.version.cuda is None else
+               'nvcc was not found' if CUDA_HOME is None else None)
+    if lacking is None:
+        return True
+    if wish == '1':
+        _stop(f'MMTURBOX_CUDA=1, but {lacking}',
+              'install a CUDA build of torch and the CUDA toolkit of its '
+              'major version, or set CUDA_HOME')
+    print(f'mmturbox: no CUDA kernels are built: {lacking}. On a GPU the '
+          'pure-torch references will run. Set CUDA_HOME and install again.',
+          file=sys.stderr)
+    return False
+
+
+def _extensions() -> list:
+    """The operator modules that can be built here."""
+    torch = _check_tools()
+    from torch.utils.cpp_extension import CppExtension, CUDAExtension
     floor = f'0x{TORCH_FLOOR[0]:02x}{TORCH_FLOOR[1]:02x}000000000000'
-    extension = CppExtension(
-        'mmturbox._C',
-        sorted(glob('ops/csrc/cpu/*.cpp')),
-        extra_compile_args=[
-            '-O3', '-std=c++17', '-fno-math-errno', '-fno-trapping-math',
-            '-ffp-contract=off', '-fvisibility=hidden', '-Wall',
-            f'-DTORCH_TARGET_VERSION={floor}', '-DPy_LIMITED_API=0x030a0000'
-        ],
+    target = [
+        f'-DTORCH_TARGET_VERSION={floor}', '-DPy_LIMITED_API=0x030a0000'
+    ]
+    host = [
+        '-O3', '-std=c++17', '-fno-math-errno', '-fno-trapping-math',
+        '-ffp-contract=off', '-fvisibility=hidden', '-Wall', *target
+    ]
+    shared = dict(
         extra_link_args=['-Wl,-s'],
         depends=sorted(glob('ops/csrc/c*/*.h')),
         py_limited_api=True)
-    return extension, BuildExtension.with_options(use_ninja=True)
+    modules = [
+        CppExtension(
+            'mmturbox._C',
+            sorted(glob('ops/csrc/cpu/*.cpp')),
+            extra_compile_args=host,
+            **shared)
+    ]
+    if _wants_cuda(torch):
+        if not torch.cuda.is_available():
+            os.environ.setdefault('TORCH_CUDA_ARCH_LIST', '8.0;9.0+PTX')
+        device = [
+            '-O3', '-std=c++17', '--expt-relaxed-constexpr', '-DUSE_CUDA',
+            *target
+        ]
+        modules.append(
+            CUDAExtension(
+                'mmturbox._cuda',
+                sorted(glob('ops/csrc/cuda/*.c*')),
+                extra_compile_args=dict(
+                    cxx=[*host, '-DUSE_CUDA'], nvcc=device),
+                **shared))
+    return modules
 
 
 def _wants_native() -> bool:
@@ -78,8 +125,9 @@ with open('README.md', encoding='utf-8') as file:
     readme = file.read()
 extensions, commands = [], {}
 if _wants_native():
-    extension, build_ext = _extension()
-    extensions, commands = [extension], {'build_ext': build_ext}
+    extensions = _extensions()
+    from torch.utils.cpp_extension import BuildExtension
+    commands = {'build_ext': BuildExtension.with_options(use_ninja=True)}
 
 setup(
     name='mmturbox',
