@@ -76,18 +76,10 @@ def rounds(case: Case, wait: Callable,
 
 def measure(case: Case,
             wait: Callable = lambda: None,
-            seconds: float = 2.0) -> dict:
-    """A row with medians: name, stock, turbo, ratio, unit, target."""
+            seconds: float = 2.0) -> tuple[float, float]:
+    """Medians of stock and turbo, once ``check`` has passed."""
     if case.check is not None:
         case.check()
     pairs = list(rounds(case, wait, seconds))
-    stock = median(pair[0] for pair in pairs)
-    turbo = median(pair[1] for pair in pairs)
-    return dict(
-        name=case.name,
-        stock=round(stock, 4),
-        turbo=round(turbo, 4),
-        ratio=round(stock / turbo, 2) if turbo else None,
-        unit=case.unit,
-        target=case.target,
-        rounds=len(pairs))
+    return (median(pair[0] for pair in pairs),
+            median(pair[1] for pair in pairs))
