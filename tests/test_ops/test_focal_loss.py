@@ -6,12 +6,18 @@ import pytest
 import torch
 
 from mmturbox.ops import focal_loss as module
-from mmturbox.ops import native, sigmoid_focal_loss, softmax_focal_loss
+from mmturbox.ops import (
+    sigmoid_focal_loss,
+    sigmoid_focal_loss_fused,
+    softmax_focal_loss,
+    softmax_focal_loss_fused,
+)
 
 OPS = torch.ops.mmturbox
 BOTH = [sigmoid_focal_loss, softmax_focal_loss]
 GAMMAS = [0.0, 0.5, 1.0, 2.0, 3.5]
-native_only = pytest.mark.skipif(not native(), reason='no native operators')
+FUSED = [sigmoid_focal_loss_fused, softmax_focal_loss_fused]
+NAMES = ['sigmoid_focal_loss', 'softmax_focal_loss']
 
 
 def make_input(rows=40, classes=6, dtype=torch.float32, spread=3.0):
@@ -71,22 +77,42 @@ def test_losses_match_plain_python(loss, plain, gamma):
         loss(logits, target, gamma, 0.3, weight, 'sum'), expected.sum())
 
 
-@native_only
 @pytest.mark.parametrize('gamma', GAMMAS)
-@pytest.mark.parametrize('weighted', [False, True])
+@pytest.mark.parametrize('weights', ['none', 'rows', 'values'])
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
-@pytest.mark.parametrize('name', ['sigmoid_focal_loss', 'softmax_focal_loss'])
-def test_native_kernels_equal_the_reference(name, dtype, weighted, gamma):
-    logits, target, weight = make_input(dtype=dtype, spread=6)
-    options = (target, weight if weighted else weight[:0], gamma, 0.25)
-    found = getattr(OPS, name)(logits, *options)
-    expected = getattr(module, f'{name}_reference')(logits, *options)
-    torch.testing.assert_close(found, expected)
-    state = logits if name[:3] == 'sig' else found[1]
-    grad = torch.rand_like(found if name[:3] == 'sig' else found[0])
-    torch.testing.assert_close(
-        getattr(OPS, f'{name}_backward')(grad, state, *options),
-        getattr(module, f'{name}_backward_reference')(grad, state, *options))
+@pytest.mark.parametrize('dense', [False, True])
+def test_sigmoid_kernels_equal_the_reference(device, dense, dtype, weights,
+                                             gamma):
+    logits, target, _ = make_input(1301, 7, dtype, spread=6)
+    if dense:
+        target = torch.rand_like(logits).clamp(0.2, 0.8) * 5 / 3 - 1 / 3
+    weight = dict(none=None, rows=torch.rand(1301).to(dtype),
+                  values=torch.rand(1301, 7).to(dtype))[weights]
+    assert_kernel_equals_reference('sigmoid_focal_loss', device, logits,
+                                   target, weight, gamma)
+
+
+@pytest.mark.parametrize('gamma', GAMMAS)
+@pytest.mark.parametrize('classes', [1, 6, 45])
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
+def test_softmax_kernels_equal_the_reference(device, dtype, classes, gamma):
+    logits, target, _ = make_input(303, classes, dtype, spread=6)
+    for weight in (None, torch.rand(303).to(dtype)):
+        assert_kernel_equals_reference('softmax_focal_loss', device, logits,
+                                       target, weight, gamma)
+
+
+def assert_kernel_equals_reference(name, device, logits, target, weight,
+                                   gamma):
+    tensors = [None if t is None else t.to(device) for t in
+               (logits, target, weight, torch.tensor([9.5]))]
+    for reduce in (False, True):
+        for with_slope in (True, False):
+            arguments = (*tensors, gamma, 0.25, 3.0, reduce, with_slope)
+            found = getattr(OPS, name)(*arguments)
+            expected = getattr(module, f'{name}_reference')(*arguments)
+            for one, other in zip(found, expected, strict=True):
+                torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize('gamma', [0.0, 1.0, 2.0, 3.5])
@@ -170,29 +196,34 @@ def test_edges_of_shape_and_memory(loss):
     assert one.numel() == 1
 
 
-@pytest.mark.parametrize('loss', BOTH)
-def test_two_runs_are_bitwise_equal(loss):
-    logits, target, weight = make_input(500)
+@pytest.mark.parametrize('loss', FUSED)
+def test_runs_and_numbers_of_threads_are_bitwise_equal(device, loss):
+    logits, target, _ = make_input(1500)
+    weight = torch.rand(1500, device=device)
+    before = torch.get_num_threads()
     runs = []
-    for _ in range(2):
-        x = logits.clone().requires_grad_()
-        out = loss(x, target, 2.0, 0.25, weight, 'mean')
-        out.backward()
-        runs.append((out, x.grad))
-    assert torch.equal(runs[0][0], runs[1][0])
-    assert torch.equal(runs[0][1], runs[1][1])
+    try:
+        for threads in (1, 2, 3, 1):
+            torch.set_num_threads(threads)
+            x = logits.to(device, copy=True).requires_grad_()
+            out = loss(x, target.to(device), weight)
+            out.backward()
+            runs.append((out, x.grad))
+    finally:
+        torch.set_num_threads(before)
+    for out, grad in runs[1:]:
+        assert torch.equal(out, runs[0][0])
+        assert torch.equal(grad, runs[0][1])
 
 
-@pytest.mark.parametrize('name', ['sigmoid_focal_loss', 'softmax_focal_loss'])
-def test_operators_pass_opcheck(name):
-    logits, target, weight = make_input(6, 3)
-    options = (target, weight, 2.0, 0.25)
+@pytest.mark.parametrize('name', NAMES)
+@pytest.mark.parametrize('reduce', [False, True])
+def test_operators_pass_opcheck(name, reduce):
+    logits, target, _ = make_input(6, 3)
     torch.library.opcheck(
-        getattr(OPS, name).default, (logits.requires_grad_(), *options))
-    shape = logits.shape if name[:3] == 'sig' else logits.shape[:1]
-    torch.library.opcheck(
-        getattr(OPS, f'{name}_backward').default,
-        (torch.ones(shape), logits.detach().softmax(1), *options))
+        getattr(OPS, name).default,
+        (logits.requires_grad_(), target, torch.rand(6), torch.tensor(2.0),
+         2.0, 0.25, 1.5, reduce, True))
 
 
 @pytest.mark.parametrize('loss', BOTH)
@@ -200,6 +231,7 @@ def test_operators_pass_opcheck(name):
     (dict(target=torch.zeros(3).long()), 'shapes'),
     (dict(target=torch.zeros(4).int()), 'int64'),
     (dict(weight=torch.ones(3)), 'weight'),
+    (dict(weight=torch.ones(2, device='meta')), 'device'),
     (dict(reduction='all'), 'reduction'),
 ])
 def test_bad_arguments_are_named(loss, change, message):
@@ -208,8 +240,74 @@ def test_bad_arguments_are_named(loss, change, message):
         loss(**(arguments | change))
 
 
+@pytest.mark.parametrize('loss', FUSED)
+def test_weight_normaliser_and_factor_are_applied(loss):
+    logits, target, _ = make_input(20)
+    weight = torch.rand(20)
+    plain = dict(zip(FUSED, BOTH, strict=True))[loss]
+    values = plain(logits, target, reduction='none')
+    weighted = values * (weight[:, None] if values.dim() == 2 else weight)
+    options = (logits, target, weight, 2.0, 0.25)
+    torch.testing.assert_close(
+        loss(*options, 'none', None, 3.0), weighted * 3)
+    torch.testing.assert_close(
+        loss(*options, 'none', 7, 3.0), weighted * 3)
+    torch.testing.assert_close(loss(*options, 'sum'), weighted.sum())
+    torch.testing.assert_close(loss(*options, 'mean'), weighted.mean())
+    for shape in ((), (1, )):
+        factor = torch.full(shape, 7.0)
+        found = loss(*options, 'mean', factor, 3.0)
+        assert found.shape == shape
+        torch.testing.assert_close(found, weighted.sum().view(shape) * 3 / 7)
+    torch.testing.assert_close(
+        loss(*options, 'mean', 7), weighted.sum() / 7)
+    # No positives anywhere: nothing is divided by zero.
+    assert bool(loss(*options, 'mean', torch.tensor(0.0)).isfinite())
+    with pytest.raises(ValueError, match='sum'):
+        loss(*options, 'sum', 7)
+    with pytest.raises(ValueError, match='weight'):
+        loss(logits, target, weight[:3])
+    with pytest.raises(ValueError, match='one element'):
+        loss(*options, 'mean', torch.ones(2))
+
+
+@pytest.mark.parametrize('loss', FUSED)
+def test_half_precision_keeps_small_gradients(loss):
+    """The sum stays in float32, so that a scaled loss does not overflow."""
+    logits, target, _ = make_input(40, dtype=torch.float16)
+    x = logits.clone().requires_grad_()
+    out = loss(x, target, avg_factor=1e6)
+    assert out.dtype == torch.float32
+    (out * 65536).backward()
+    y = logits.float().requires_grad_()
+    (loss(y, target, avg_factor=1e6) * 65536).backward()
+    assert torch.equal(x.grad, y.grad.half()) and bool(x.grad.any())
+
+
+@pytest.mark.parametrize('shape', [(5, ), (2, 3, 4, 5), (0, 3)])
+def test_dense_targets_of_any_shape(shape):
+    logits, target = torch.randn(shape), torch.rand(shape) > 0.5
+    expected = sigmoid_focal_loss_fused(
+        logits.reshape(-1, 1), 1 - target.reshape(-1).long(),
+        reduction='none')
+    found = sigmoid_focal_loss_fused(logits, target, reduction='none')
+    assert found.shape == shape
+    torch.testing.assert_close(found.reshape(-1, 1), expected)
+
+
+def test_no_gradient_is_computed_or_needed_without_grad_mode():
+    logits, target, _ = make_input(10)
+    with torch.no_grad():
+        x = logits.clone().requires_grad_()
+        assert not sigmoid_focal_loss_fused(x, target).requires_grad
+    loss = OPS.sigmoid_focal_loss(x, target, None, None, 2.0, 0.25, 1.0, True,
+                                  False)[0]
+    with pytest.raises(RuntimeError, match='with_slope'):
+        loss.backward()
+
+
 @pytest.mark.parametrize('weighted', [False, True])
-@pytest.mark.parametrize('name', ['sigmoid_focal_loss', 'softmax_focal_loss'])
+@pytest.mark.parametrize('name', NAMES)
 @pytest.mark.parametrize('reduction', ['none', 'mean', 'sum'])
 def test_mmcv_layers_run_over_it(name, weighted, reduction):
     from mmturbox.ops import mmcv_ext

@@ -23,9 +23,12 @@ def sigmoid_focal_loss_forward(input: Tensor, target: Tensor, weight: Tensor,
 def sigmoid_focal_loss_backward(input: Tensor, target: Tensor, weight: Tensor,
                                 grad_input: Tensor, gamma: float,
                                 alpha: float) -> None:
-    grad_input.copy_(
-        focal_loss.sigmoid_focal_loss_backward(
-            torch.ones_like(input), input, target, weight, gamma, alpha))
+    with torch.enable_grad():
+        logits = input.detach().requires_grad_()
+        loss = focal_loss.sigmoid_focal_loss(
+            logits, target, gamma, alpha,
+            weight if weight.numel() else None, 'sum')
+    grad_input.copy_(torch.autograd.grad(loss, logits)[0])
 
 
 @provides
@@ -43,9 +46,11 @@ def softmax_focal_loss_backward(input: Tensor, target: Tensor, weight: Tensor,
                                 buff: Tensor, grad_input: Tensor,
                                 gamma: float, alpha: float) -> None:
     """``input`` is the softmax already; ``buff`` is left as it is."""
-    grad_input.copy_(
-        focal_loss.softmax_focal_loss_backward(
-            input.new_ones(len(input)), input, target, weight, gamma, alpha))
+    _, slope = focal_loss.focal_of_probability(input, target, weight, gamma,
+                                               alpha)
+    classes = torch.arange(input.shape[1], device=input.device)
+    label = target[:, None] == classes
+    grad_input.copy_(slope[:, None] * (label.to(input.dtype) - input))
 
 
 @provides
