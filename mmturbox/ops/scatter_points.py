@@ -5,42 +5,28 @@ of their coordinates, points with a negative coordinate left out, the
 gradient of a maximum given to the first point that attains it. Sums are
 taken in point order (mmcv's CUDA kernel adds atomically). A NaN feature
 shows in its voxel's maximum, as in ``torch.amax``; mmcv drops it.
+
+Finding the voxels (:func:`mmturbox.ops.voxel_groups`, which reads their
+number) and reducing (:func:`voxel_reduce`, which reads nothing) are operators
+of their own, so that several reductions share one search.
 """
 
 import torch
 from torch import Tensor
 
 from ._library import define
+from .voxel_groups import VoxelGroups, voxel_groups
 
 _MODES = {'sum': 0, 'mean': 1, 'max': 2}
 
 
-def _row_order(coors: Tensor) -> Tensor:
-    """Stable lexicographic order of rows, for any range of values."""
-    order = torch.arange(len(coors), device=coors.device)
-    for column in reversed(coors.unbind(1)):
-        order = order[column[order].argsort(stable=True)]
-    return order
-
-
-def dynamic_scatter_reference(
-        feats: Tensor, coors: Tensor,
-        mode: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    point = (coors >= 0).all(dim=1).nonzero().squeeze(1)
-    point = point[_row_order(coors[point])]
-    rows = coors[point]
-    is_new = torch.ones(len(rows), dtype=torch.bool, device=coors.device)
-    is_new[1:] = (rows[1:] != rows[:-1]).any(dim=1)
-    out_coors = rows[is_new]
-    mapping = torch.full((len(coors), ), -1, device=coors.device)
-    mapping[point] = is_new.cumsum(0) - 1
-
+def voxel_reduce_reference(feats: Tensor, mapping: Tensor, count: Tensor,
+                           order: Tensor, mode: int) -> Tensor:
     valid = (mapping >= 0).nonzero().squeeze(1)
-    group = mapping[valid]
-    count = torch.bincount(group, minlength=len(out_coors))
+    group = mapping[valid].long()
     half = feats.dtype in (torch.float16, torch.bfloat16)
     values = (feats.float() if half else feats)[valid]
-    out = values.new_zeros(len(out_coors), feats.shape[1])
+    out = values.new_zeros(len(count), feats.shape[1])
     if mode == _MODES['max']:
         out.scatter_reduce_(
             0, group[:, None].expand_as(values), values, 'amax',
@@ -49,62 +35,104 @@ def dynamic_scatter_reference(
         out.index_add_(0, group, values)
         if mode == _MODES['mean']:
             out = out / count[:, None]
-    return out.to(feats.dtype), out_coors, mapping.int(), count.int()
+    return out.to(feats.dtype)
 
 
-def dynamic_scatter_backward_reference(grad: Tensor, feats: Tensor,
-                                       reduced: Tensor, mapping: Tensor,
-                                       count: Tensor, mode: int) -> Tensor:
-    out = torch.zeros_like(feats)
+def voxel_reduce_backward_reference(grad: Tensor, feats: Tensor,
+                                    reduced: Tensor, mapping: Tensor,
+                                    count: Tensor, order: Tensor,
+                                    mode: int) -> Tensor:
+    number = len(mapping)
+    out = grad.new_zeros(number, grad.shape[1])
     valid = (mapping >= 0).nonzero().squeeze(1)
     group = mapping[valid].long()
     if mode != _MODES['max']:
         divisor = count[group, None] if mode == _MODES['mean'] else 1
-        out[valid] = (grad[group] / divisor).to(feats.dtype)
+        out[valid] = (grad[group] / divisor).to(out.dtype)
         return out
     values, best = feats[valid], reduced[group]
     equal = (values == best) | (values.isnan() & best.isnan())
-    none = len(feats)
-    source = torch.where(equal, valid[:, None], none)
-    first = torch.full(reduced.shape, none, device=feats.device)
+    source = torch.where(equal, valid[:, None], number)
+    first = torch.full(reduced.shape, number, device=grad.device)
     first.scatter_reduce_(0, group[:, None].expand_as(source), source, 'amin')
-    padded = torch.cat((out, out.new_zeros(1, feats.shape[1])))
-    return padded.scatter_(0, first, grad.to(feats.dtype))[:none].clone()
-
-
-def _fake(feats, coors, mode):
-    num_voxels = torch.library.get_ctx().new_dynamic_size()
-    return (feats.new_empty(num_voxels, feats.shape[1]),
-            coors.new_empty(num_voxels, coors.shape[1]),
-            coors.new_empty(len(coors), dtype=torch.int32),
-            coors.new_empty(num_voxels, dtype=torch.int32))
+    padded = torch.cat((out, out.new_zeros(1, grad.shape[1])))
+    return padded.scatter_(0, first, grad)[:number].clone()
 
 
 def _setup_context(ctx, inputs, output):
-    feats, _, ctx.mode = inputs
-    reduced, _, mapping, count = output
-    ctx.save_for_backward(feats, reduced, mapping, count)
+    feats, mapping, count, order, ctx.mode = inputs
+    if ctx.mode == _MODES['max']:
+        ctx.save_for_backward(feats, output, mapping, count, order)
+    else:
+        ctx.save_for_backward(None, None, mapping, count, order)
 
 
-def _backward(ctx, grad, *unused):
-    feats, reduced, mapping, count = ctx.saved_tensors
-    grad_feats = _backward_op(grad, feats, reduced, mapping, count,
-                                   ctx.mode)
-    return grad_feats, None, None
+def _backward(ctx, grad):
+    feats, reduced, mapping, count, order = ctx.saved_tensors
+    if feats is None:  # of sums, only the gradient matters
+        feats = reduced = grad
+    return _backward_op(grad, feats, reduced, mapping, count, order,
+                        ctx.mode), None, None, None, None
 
 
 _backward_op = define(
-    'dynamic_scatter_backward(Tensor grad, Tensor feats, Tensor reduced, '
-    'Tensor mapping, Tensor count, int mode) -> Tensor',
-    dynamic_scatter_backward_reference,
-    fake=lambda grad, feats, *rest: feats.new_empty(feats.shape))
-_scatter = define(
-    'dynamic_scatter(Tensor feats, Tensor coors, int mode) '
-    '-> (Tensor, Tensor, Tensor, Tensor)',
-    dynamic_scatter_reference,
-    fake=_fake,
+    'voxel_reduce_backward(Tensor grad, Tensor feats, Tensor reduced, '
+    'Tensor mapping, Tensor count, Tensor order, int mode) -> Tensor',
+    voxel_reduce_backward_reference,
+    fake=lambda grad, feats, reduced, mapping, *rest: grad.new_empty(
+        (mapping.shape[0], grad.shape[1])))
+_reduce = define(
+    'voxel_reduce(Tensor feats, Tensor mapping, Tensor count, Tensor order, '
+    'int mode) -> Tensor',
+    voxel_reduce_reference,
+    fake=lambda feats, mapping, count, order, mode: feats.new_empty(
+        (count.shape[0], feats.shape[1])),
     setup_context=_setup_context,
     backward=_backward)
+
+
+def mean_backward(grad: Tensor, mapping: Tensor, count: Tensor) -> Tensor:
+    """Each point's share (N, C) of its voxel mean's gradient (M, C)."""
+    return _backward_op(grad, grad, grad, mapping, count, mapping,
+                        _MODES['mean'])
+
+
+def _check(feats: Tensor, number: int, reduce: str) -> None:
+    if reduce not in _MODES:
+        raise ValueError(f'reduce must be one of {sorted(_MODES)}, got '
+                         f'{reduce!r}')
+    if feats.dim() != 2 or len(feats) != number:
+        raise ValueError(f'feats must have shape ({number}, C), a row a '
+                         f'point, got {tuple(feats.shape)}')
+    if not feats.is_floating_point():
+        raise ValueError(f'feats must be floating, got {feats.dtype}')
+
+
+def voxel_reduce(feats: Tensor, groups: VoxelGroups,
+                 reduce: str = 'max') -> Tensor:
+    """Reduce point features over voxels that are already known.
+
+    Args:
+        feats: (N, C) floating, on the groups' device.
+        groups: from :func:`mmturbox.ops.voxel_groups` or
+            :func:`mmturbox.ops.point_groups`.
+        reduce: 'max', 'mean' or 'sum'.
+
+    Returns:
+        (M, C) in the features' dtype.
+
+    Raises:
+        ValueError: on a wrong shape, dtype, device or reduction.
+
+    Note:
+        Bitwise deterministic, forward and backward, and no value is read
+        back to the host. float16 and bfloat16 are summed in float32.
+    """
+    _check(feats, len(groups.mapping), reduce)
+    if feats.device != groups.mapping.device:
+        raise ValueError('feats and groups must share their device, got '
+                         f'{feats.device} and {groups.mapping.device}')
+    return _reduce(feats, *groups[1:], _MODES[reduce])
 
 
 def dynamic_scatter(
@@ -125,25 +153,16 @@ def dynamic_scatter(
         for points left out; points per voxel (M,) int32.
 
     Raises:
-        ValueError: on a wrong shape, dtype or reduction.
+        ValueError: on a wrong shape, dtype, device or reduction.
         RuntimeError: if the coordinates span more than 2^63 cells.
 
     Note:
         Bitwise deterministic, forward and backward. float16 and bfloat16
         are summed in float32.
     """
-    if reduce not in _MODES:
-        raise ValueError(f'reduce must be one of {sorted(_MODES)}, got '
-                         f'{reduce!r}')
-    if feats.dim() != 2 or coors.dim() != 2 or len(feats) != len(coors):
-        raise ValueError('feats and coors must have shapes (N, C) and (N, D),'
-                         f' got {tuple(feats.shape)} and '
-                         f'{tuple(coors.shape)}')
-    if not feats.is_floating_point() or coors.dtype not in (torch.int32,
-                                                            torch.int64):
-        raise ValueError('feats must be floating and coors int32 or int64, '
-                         f'got {feats.dtype} and {coors.dtype}')
-    return _scatter(feats, coors, _MODES[reduce])
+    _check(feats, len(coors), reduce)
+    groups = voxel_groups(coors)
+    return voxel_reduce(feats, groups, reduce), *groups[:3]
 
 
 def dynamic_scatter_backward(grad: Tensor, feats: Tensor, reduced: Tensor,
@@ -158,6 +177,11 @@ def dynamic_scatter_backward(grad: Tensor, feats: Tensor, reduced: Tensor,
         reduce: as there.
 
     Returns:
-        (N, C) in the dtype of ``feats``.
+        (N, C) in the dtype of ``grad``.
     """
-    return _backward_op(grad, feats, reduced, mapping, count, _MODES[reduce])
+    order = mapping
+    if reduce == 'max':
+        order = torch.where(mapping < 0, len(count), mapping).argsort(
+            stable=True)
+    return _backward_op(grad, feats, reduced, mapping, count, order,
+                        _MODES[reduce])

@@ -10,6 +10,7 @@ or infinite coordinate is out of range.
 batch. Points are in the lidar frame, in metres.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -27,8 +28,8 @@ def grid_size(voxel_size: Sequence[float],
     return np.rint((bounds[3:] - bounds[:3]) / size).astype(int).tolist()
 
 
-def _cells(points: Tensor, voxel_size: list[float], bounds: list[float],
-           grid: list[int]) -> tuple[Tensor, Tensor]:
+def point_cells(points: Tensor, voxel_size: list[float], bounds: list[float],
+                grid: list[int]) -> tuple[Tensor, Tensor]:
     """Cell x, y, z of each point (N, 3) float, and whether it is inside."""
     xyz = points[:, :3]
     if xyz.dtype in (torch.float16, torch.bfloat16):
@@ -46,15 +47,22 @@ def _cells(points: Tensor, voxel_size: list[float], bounds: list[float],
 def dynamic_voxelize_reference(points: Tensor, voxel_size: list[float],
                                point_cloud_range: list[float],
                                grid: list[int]) -> Tensor:
-    cells, inside = _cells(points, voxel_size, point_cloud_range, grid)
+    cells, inside = point_cells(points, voxel_size, point_cloud_range, grid)
     return torch.where(inside[:, None], cells, -1.0).int().flip(1)
 
 
-def hard_voxelize_reference(
-        points: Tensor, sizes: list[int], voxel_size: list[float],
-        point_cloud_range: list[float], grid: list[int], max_num_points: int,
-        max_voxels: int) -> tuple[Tensor, Tensor, Tensor]:
-    cells, inside = _cells(points, voxel_size, point_cloud_range, grid)
+def hard_assignment(
+    points: Tensor, sizes: list[int], voxel_size: list[float],
+    point_cloud_range: list[float], grid: list[int], max_num_points: int,
+    max_voxels: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Which points make up which voxels, in plain PyTorch.
+
+    Returns:
+        of the K points kept: voxel, place in it, index, each (K,) int64; of
+        the voxels: coors (M, 4) int32, num_points (M,) int32.
+    """
+    cells, inside = point_cells(points, voxel_size, point_cloud_range, grid)
     index = inside.nonzero().squeeze(1)
     x, y, z = cells[index].long().unbind(1)
     sample = torch.repeat_interleave(
@@ -82,10 +90,21 @@ def hard_voxelize_reference(
 
     target = voxel[group]
     keep = (target >= 0) & (slot < max_num_points)
-    voxels = points.new_zeros(len(kept), max_num_points, points.shape[1])
-    voxels[target[keep], slot[keep]] = points[index[keep]]
     coors = torch.stack((sample, z, y, x), dim=1)[kept]
-    return voxels, coors.int(), count[kept].clamp(max=max_num_points).int()
+    return (target[keep], slot[keep], index[keep], coors.int(),
+            count[kept].clamp(max=max_num_points).int())
+
+
+def hard_voxelize_reference(
+        points: Tensor, sizes: list[int], voxel_size: list[float],
+        point_cloud_range: list[float], grid: list[int], max_num_points: int,
+        max_voxels: int) -> tuple[Tensor, Tensor, Tensor]:
+    voxel, slot, index, coors, count = hard_assignment(
+        points, sizes, voxel_size, point_cloud_range, grid, max_num_points,
+        max_voxels)
+    voxels = points.new_zeros(len(count), max_num_points, points.shape[1])
+    voxels[voxel, slot] = points[index]
+    return voxels, coors, count
 
 
 def _hard_fake(points, sizes, voxel_size, point_cloud_range, grid,
@@ -112,6 +131,7 @@ _dynamic = define(
 
 def _check(points: Tensor, voxel_size: Sequence[float],
            point_cloud_range: Sequence[float]) -> list[int]:
+    """The grid (x, y, z) of right arguments."""
     if points.dim() != 2 or points.shape[1] < 3:
         raise ValueError('points must have shape (N, C >= 3), got '
                          f'{tuple(points.shape)}')
@@ -129,6 +149,37 @@ def _check(points: Tensor, voxel_size: Sequence[float],
             f'point_cloud_range {list(point_cloud_range)} holds no voxel of '
             f'size {list(voxel_size)}')
     return grid
+
+
+def check_batch(
+    points: Sequence[Tensor], voxel_size: Sequence[float],
+    point_cloud_range: Sequence[float]
+) -> tuple[list[int], Tensor, list[int]]:
+    """Grid, joined points and sizes of right arguments; else ValueError."""
+    if not points:
+        raise ValueError('points must hold at least one sample')
+    first = points[0]
+    for sample in points:
+        grid = _check(sample, voxel_size, point_cloud_range)
+        if (sample.shape[1], sample.dtype, sample.device) != (
+                first.shape[1], first.dtype, first.device):
+            raise ValueError(
+                'samples must share columns, dtype and device, got '
+                f'{first.shape[1]} {first.dtype} {first.device} and '
+                f'{sample.shape[1]} {sample.dtype} {sample.device}')
+    if max(grid) >= 2**31 or math.prod(grid) * len(points) >= 2**63:
+        raise ValueError(f'{len(points)} grids of {grid} voxels are too many '
+                         'to number')
+    joined = first if len(points) == 1 else torch.cat(list(points))
+    return grid, joined, [len(sample) for sample in points]
+
+
+def check_capacity(max_num_points: int, max_voxels: int) -> None:
+    """ValueError where a limit is not positive."""
+    if max_num_points < 1 or max_voxels < 1:
+        raise ValueError('max_num_points and max_voxels must be positive, '
+                         f'got {max_num_points} and {max_voxels}; use '
+                         'dynamic_voxelize for voxels without limit')
 
 
 def hard_voxelize_batch(
@@ -158,18 +209,10 @@ def hard_voxelize_batch(
     Note:
         Bitwise deterministic. No gradient.
     """
-    if not points:
-        raise ValueError('points must hold at least one sample')
-    if max_num_points < 1 or max_voxels < 1:
-        raise ValueError('max_num_points and max_voxels must be positive, '
-                         f'got {max_num_points} and {max_voxels}; use '
-                         'dynamic_voxelize for voxels without limit')
-    for sample in points:
-        grid = _check(sample, voxel_size, point_cloud_range)
-    joined = points[0] if len(points) == 1 else torch.cat(list(points))
-    return _hard(joined, [len(sample) for sample in points],
-                 list(voxel_size), list(point_cloud_range), grid,
-                 max_num_points, max_voxels)
+    check_capacity(max_num_points, max_voxels)
+    grid, joined, sizes = check_batch(points, voxel_size, point_cloud_range)
+    return _hard(joined, sizes, list(voxel_size), list(point_cloud_range),
+                 grid, max_num_points, max_voxels)
 
 
 def hard_voxelize(points: Tensor, voxel_size: Sequence[float],

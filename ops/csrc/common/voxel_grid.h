@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <vector>
 
 #include "host_device.h"
 
@@ -27,6 +28,8 @@ struct VoxelGrid {
     return number;
   }
 
+  MMTURBOX_HD int64_t total() const { return cells[0] * cells[1] * cells[2]; }
+
   // Cell number -> z, y, x.
   MMTURBOX_HD void coors(int64_t number, int32_t* zyx) const {
     zyx[2] = static_cast<int32_t>(number % cells[0]);
@@ -34,5 +37,19 @@ struct VoxelGrid {
     zyx[0] = static_cast<int32_t>(number / cells[0] / cells[1]);
   }
 };
+
+// Sizes and bounds are rounded to float32 first, as the callers' are.
+template <typename T>
+VoxelGrid<T> make_grid(const std::vector<double>& voxel_size,
+                       const std::vector<double>& range,
+                       const std::vector<int64_t>& cells) {
+  VoxelGrid<T> grid;
+  for (int axis = 0; axis < 3; ++axis) {
+    grid.lower[axis] = static_cast<float>(range[axis]);
+    grid.size[axis] = static_cast<float>(voxel_size[axis]);
+    grid.cells[axis] = cells[axis];
+  }
+  return grid;
+}
 
 }  // namespace mmturbox

@@ -1,207 +1,186 @@
-// CPU kernels of mmturbox::dynamic_scatter and its backward.
+// CPU kernels of mmturbox::voxel_reduce and its backward.
 #include "../common/stable.h"
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
-#include <tuple>
-#include <utility>
 #include <vector>
 
-#include "cell_table.h"
+#include "../common/scatter_points.h"
 #include "compute.h"
 
 namespace mmturbox {
 namespace {
 
-enum Reduce : int64_t { kSum = 0, kMean = 1, kMax = 2 };
+constexpr int64_t kAhead = 8;
 
-// Rows of coordinates -> one number each that sorts as the rows do; -1 for a
-// row with a negative entry. `cells` is the product of the extents.
-std::vector<int64_t> row_numbers(const int64_t* coors, int64_t rows,
-                                 int64_t width, int64_t* cells) {
-  std::vector<int64_t> extent(width, 1), number(rows, -1);
-  std::vector<char> valid(rows);
-  for (int64_t i = 0; i < rows; ++i) {
-    const int64_t* row = coors + i * width;
-    valid[i] = *std::min_element(row, row + width) >= 0;
-    for (int64_t k = 0; valid[i] && k < width; ++k)
-      extent[k] = std::max(extent[k], row[k] + 1);
-  }
-  *cells = 1;
-  for (int64_t e : extent) {
-    STD_TORCH_CHECK(!__builtin_mul_overflow(*cells, e, cells),
-                    "dynamic_scatter: coordinates span more than 2^63 cells");
-  }
-  for (int64_t i = 0; i < rows; ++i) {
-    if (!valid[i]) continue;
-    number[i] = 0;
-    for (int64_t k = 0; k < width; ++k)
-      number[i] = number[i] * extent[k] + coors[i * width + k];
-  }
-  return number;
-}
-
-// Distinct numbers in increasing order; each point's place among them.
-struct Groups {
-  std::vector<int32_t> map;    // point -> group, or -1
-  std::vector<int32_t> count;  // group -> points
-  std::vector<int64_t> first;  // group -> its first point
-};
-
-Groups group(const std::vector<int64_t>& number, int64_t cells) {
-  Groups out;
-  out.map.assign(number.size(), -1);
-  CellTable table(cells, number.size());
-  std::vector<int64_t> first;
-  for (size_t i = 0; i < number.size(); ++i) {
-    if (number[i] < 0) continue;
-    int32_t& g = table[number[i]];
-    if (g < 0) {
-      g = static_cast<int32_t>(first.size());
-      first.push_back(i);
-    }
-    out.map[i] = g;
-  }
-  std::vector<std::pair<int64_t, int32_t>> order(first.size());
-  for (size_t g = 0; g < first.size(); ++g)
-    order[g] = {number[first[g]], static_cast<int32_t>(g)};
-  std::sort(order.begin(), order.end());
-  std::vector<int32_t> rank(first.size());
-  for (size_t r = 0; r < order.size(); ++r) {
-    rank[order[r].second] = static_cast<int32_t>(r);
-    out.first.push_back(first[order[r].second]);
-  }
-  out.count.assign(first.size(), 0);
-  for (int32_t& g : out.map)
-    if (g >= 0) ++out.count[g = rank[g]];
-  return out;
-}
-
-// Whether `value` takes the place of `best`; a NaN stays.
+// Voxels [begin, end): start[m] is the place of the first point in `order`.
+// A thread owns its voxels and takes their points in order, so that sums do
+// not depend on the number of threads.
 template <typename T>
-inline bool wins(T value, T best) {
-  return value > best || (value != value && best == best);
-}
-
-// Each thread owns a range of groups and reads the points in order, so that
-// sums do not depend on the number of threads.
-template <typename T>
-void reduce(const T* feats, const Groups& groups, int64_t channels,
-            int64_t mode, T* out) {
-  const int64_t M = groups.count.size();
-  const int64_t grain =
-      std::max<int64_t>(1, M / torch::stable::get_num_threads() + 1);
-  torch::stable::parallel_for(0, M, grain, [&](int64_t begin, int64_t end) {
-    std::fill(out + begin * channels, out + end * channels,
-              mode == kMax ? -std::numeric_limits<T>::infinity() : T(0));
-    for (size_t i = 0; i < groups.map.size(); ++i) {
-      const int64_t g = groups.map[i];
-      if (g < begin || g >= end) continue;
-      const T* row = feats + i * channels;
-      T* to = out + g * channels;
-      if (mode == kMax) {
-        for (int64_t c = 0; c < channels; ++c)
-          if (wins(row[c], to[c])) to[c] = row[c];
+inline __attribute__((always_inline)) void reduce_loop(
+    const T* feats, const int64_t* order, const int64_t* start,
+    int64_t points, int64_t begin, int64_t end, int64_t C, int64_t mode,
+    T* out) {
+  for (int64_t m = begin; m < end; ++m) {
+    T* to = out + m * C;
+    const int64_t first = start[m], last = start[m + 1];
+    for (int64_t j = first; j < last; ++j) {
+      if (j + kAhead < points)
+        __builtin_prefetch(feats + order[j + kAhead] * C);
+      const T* row = feats + order[j] * C;
+      if (j == first) {
+        for (int64_t c = 0; c < C; ++c) to[c] = row[c];
+      } else if (mode == kMax) {
+        for (int64_t c = 0; c < C; ++c)
+          to[c] = takes_over(row[c], to[c]) ? row[c] : to[c];
       } else {
-        for (int64_t c = 0; c < channels; ++c) to[c] += row[c];
+        for (int64_t c = 0; c < C; ++c) to[c] += row[c];
       }
     }
-    if (mode != kMean) return;
-    for (int64_t g = begin; g < end; ++g)
-      for (int64_t c = 0; c < channels; ++c)
-        out[g * channels + c] /= static_cast<T>(groups.count[g]);
-  });
-}
-
-std::tuple<Tensor, Tensor, Tensor, Tensor> dynamic_scatter(
-    const Tensor& feats_in, const Tensor& coors_in, int64_t mode) {
-  Tensor feats = compute_tensor(feats_in);
-  Tensor coors = torch::stable::contiguous(
-      torch::stable::to(coors_in, ScalarType::Long));
-  const int64_t N = feats.size(0), C = feats.size(1), W = coors.size(1);
-  const int64_t* rows = coors.const_data_ptr<int64_t>();
-  int64_t cells;
-  const auto number = row_numbers(rows, N, W, &cells);
-  const Groups groups = group(number, cells);
-  const int64_t M = groups.count.size();
-  Tensor out_coors = torch::stable::new_empty(coors, {M, W});
-  for (int64_t g = 0; g < M; ++g)
-    std::copy_n(rows + groups.first[g] * W, W,
-                out_coors.mutable_data_ptr<int64_t>() + g * W);
-  Tensor map = torch::stable::new_empty(coors, {N}, ScalarType::Int);
-  std::copy_n(groups.map.data(), N, map.mutable_data_ptr<int32_t>());
-  Tensor count = torch::stable::new_empty(coors, {M}, ScalarType::Int);
-  std::copy_n(groups.count.data(), M, count.mutable_data_ptr<int32_t>());
-  Tensor out = torch::stable::new_empty(feats, {M, C});
-  MMTURBOX_DISPATCH_FLOAT(feats.scalar_type(), "dynamic_scatter", {
-    reduce<scalar_t>(feats.const_data_ptr<scalar_t>(), groups, C, mode,
-                     out.mutable_data_ptr<scalar_t>());
-  });
-  return {in_type(out, feats_in.scalar_type()),
-          in_type(out_coors, coors_in.scalar_type()), map, count};
-}
-
-// The gradient of a maximum goes to the first point that equals it.
-template <typename T>
-void max_backward(const T* grad, const T* feats, const T* reduced,
-                  const int32_t* map, int64_t N, int64_t M, int64_t C,
-                  T* out) {
-  std::vector<char> taken(M * C, 0);
-  for (int64_t i = 0; i < N; ++i) {
-    if (map[i] < 0) continue;
-    const int64_t to = map[i] * C;
-    for (int64_t c = 0; c < C; ++c) {
-      const T value = feats[i * C + c], best = reduced[to + c];
-      const bool equal = value == best || (value != value && best != best);
-      if (!equal || taken[to + c]) continue;
-      taken[to + c] = 1;
-      out[i * C + c] = grad[to + c];
+    if (mode == kMean && last - first > 1) {
+      const T divisor = static_cast<T>(last - first);
+      for (int64_t c = 0; c < C; ++c) to[c] /= divisor;
     }
   }
 }
 
+// The gradient of a maximum goes to the first point that equals it; `open`
+// says for which channels that one is still to come.
 template <typename T>
-void sum_backward(const T* grad, const int32_t* map, const int32_t* count,
-                  bool mean, int64_t N, int64_t C, T* out) {
-  torch::stable::parallel_for(0, N, 2048, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      if (map[i] < 0) continue;
-      const T divisor = mean ? static_cast<T>(count[map[i]]) : T(1);
-      for (int64_t c = 0; c < C; ++c)
-        out[i * C + c] = grad[map[i] * C + c] / divisor;
+inline __attribute__((always_inline)) void max_loop(
+    const T* grad, const T* feats, const T* reduced, const int64_t* order,
+    const int64_t* start, int64_t begin, int64_t end, int64_t C, char* open,
+    T* out) {
+  for (int64_t m = begin; m < end; ++m) {
+    std::fill(open, open + C, char{1});
+    for (int64_t j = start[m]; j < start[m + 1]; ++j) {
+      const T* row = feats + order[j] * C;
+      T* to = out + order[j] * C;
+      for (int64_t c = 0; c < C; ++c) {
+        const char mine = open[c] & is_maximum(row[c], reduced[m * C + c]);
+        to[c] = mine ? grad[m * C + c] : T(0);
+        open[c] &= !mine;
+      }
     }
-  });
+  }
 }
 
-Tensor dynamic_scatter_backward(const Tensor& grad_in, const Tensor& feats_in,
-                                const Tensor& reduced_in, const Tensor& map_in,
-                                const Tensor& count_in, int64_t mode) {
-  Tensor grad = compute_tensor(grad_in), feats = compute_tensor(feats_in);
-  Tensor reduced = compute_tensor(reduced_in);
-  Tensor map = torch::stable::contiguous(map_in);
-  Tensor count = torch::stable::contiguous(count_in);
-  const int64_t N = feats.size(0), C = feats.size(1), M = reduced.size(0);
-  Tensor out = torch::stable::new_zeros(feats, {N, C});
-  MMTURBOX_DISPATCH_FLOAT(feats.scalar_type(), "dynamic_scatter_backward", {
-    const scalar_t* g = grad.const_data_ptr<scalar_t>();
-    const int32_t* m = map.const_data_ptr<int32_t>();
+// Points [begin, end) of a sum or a mean.
+template <typename T>
+inline __attribute__((always_inline)) void sum_loop(
+    const T* grad, const int32_t* map, const int32_t* count, bool mean,
+    int64_t begin, int64_t end, int64_t C, T* out) {
+  for (int64_t i = begin; i < end; ++i) {
+    T* to = out + i * C;
+    if (map[i] < 0) {
+      for (int64_t c = 0; c < C; ++c) to[c] = 0;
+      continue;
+    }
+    const T divisor = mean ? static_cast<T>(count[map[i]]) : T(1);
+    const T* from = grad + static_cast<int64_t>(map[i]) * C;
+    for (int64_t c = 0; c < C; ++c) to[c] = from[c] / divisor;
+  }
+}
+
+// Function templates cannot be cloned for instruction sets.
+#define MMTURBOX_SCATTER_LOOPS(T)                                            \
+  MMTURBOX_CLONES void reduce(const T* feats, const int64_t* order,          \
+                              const int64_t* start, int64_t points,          \
+                              int64_t begin, int64_t end, int64_t C,         \
+                              int64_t mode, T* out) {                        \
+    reduce_loop(feats, order, start, points, begin, end, C, mode, out);      \
+  }                                                                          \
+  MMTURBOX_CLONES void max_grads(const T* grad, const T* feats,              \
+                                 const T* reduced, const int64_t* order,     \
+                                 const int64_t* start, int64_t begin,        \
+                                 int64_t end, int64_t C, char* open,         \
+                                 T* out) {                                   \
+    max_loop(grad, feats, reduced, order, start, begin, end, C, open, out);  \
+  }                                                                          \
+  MMTURBOX_CLONES void sum_grads(const T* grad, const int32_t* map,          \
+                                 const int32_t* count, bool mean,            \
+                                 int64_t begin, int64_t end, int64_t C,      \
+                                 T* out) {                                   \
+    sum_loop(grad, map, count, mean, begin, end, C, out);                    \
+  }
+MMTURBOX_SCATTER_LOOPS(float)
+MMTURBOX_SCATTER_LOOPS(double)
+#undef MMTURBOX_SCATTER_LOOPS
+
+std::vector<int64_t> starts(const Tensor& count) {
+  const int32_t* of_voxel = count.const_data_ptr<int32_t>();
+  std::vector<int64_t> start(count.size(0) + 1, 0);
+  for (int64_t m = 0; m < count.size(0); ++m)
+    start[m + 1] = start[m] + of_voxel[m];
+  return start;
+}
+
+Tensor voxel_reduce(const Tensor& feats_in, const Tensor& map,
+                    const Tensor& count_in, const Tensor& order_in,
+                    int64_t mode) {
+  Tensor feats = compute_tensor(feats_in);
+  Tensor order = torch::stable::contiguous(order_in);
+  const int64_t C = feats.size(1), M = count_in.size(0);
+  const std::vector<int64_t> start =
+      starts(torch::stable::contiguous(count_in));
+  Tensor out = torch::stable::new_empty(feats, {M, C});
+  MMTURBOX_DISPATCH_FLOAT(feats.scalar_type(), "voxel_reduce", {
+    const scalar_t* from = feats.const_data_ptr<scalar_t>();
     scalar_t* to = out.mutable_data_ptr<scalar_t>();
-    if (mode == kMax)
-      max_backward(g, feats.const_data_ptr<scalar_t>(),
-                   reduced.const_data_ptr<scalar_t>(), m, N, M, C, to);
-    else
-      sum_backward(g, m, count.const_data_ptr<int32_t>(), mode == kMean, N, C,
-                   to);
+    torch::stable::parallel_for(0, M, 1024, [&](int64_t begin, int64_t end) {
+      reduce(from, order.const_data_ptr<int64_t>(), start.data(), start[M],
+             begin, end, C, mode, to);
+    });
   });
   return in_type(out, feats_in.scalar_type());
+}
+
+Tensor voxel_reduce_backward(const Tensor& grad_in, const Tensor& feats_in,
+                             const Tensor& reduced_in, const Tensor& map_in,
+                             const Tensor& count_in, const Tensor& order_in,
+                             int64_t mode) {
+  Tensor grad = compute_tensor(grad_in);
+  Tensor map = torch::stable::contiguous(map_in);
+  Tensor count = torch::stable::contiguous(count_in);
+  const int64_t N = map.size(0), C = grad.size(1), M = count.size(0);
+  Tensor out = mode == kMax ? torch::stable::new_zeros(grad, {N, C})
+                            : torch::stable::new_empty(grad, {N, C});
+  Tensor feats, reduced, order;
+  if (mode == kMax) {
+    feats = compute_tensor(feats_in);
+    reduced = compute_tensor(reduced_in);
+    order = torch::stable::contiguous(order_in);
+  }
+  MMTURBOX_DISPATCH_FLOAT(grad.scalar_type(), "voxel_reduce_backward", {
+    const scalar_t* from = grad.const_data_ptr<scalar_t>();
+    scalar_t* to = out.mutable_data_ptr<scalar_t>();
+    if (mode == kMax) {
+      const std::vector<int64_t> start = starts(count);
+      const scalar_t* x = feats.const_data_ptr<scalar_t>();
+      const scalar_t* best = reduced.const_data_ptr<scalar_t>();
+      torch::stable::parallel_for(
+          0, M, 1024, [&](int64_t begin, int64_t end) {
+            std::vector<char> open(C);
+            max_grads(from, x, best, order.const_data_ptr<int64_t>(),
+                      start.data(), begin, end, C, open.data(), to);
+          });
+    } else {
+      torch::stable::parallel_for(
+          0, N, 2048, [&](int64_t begin, int64_t end) {
+            sum_grads(from, map.const_data_ptr<int32_t>(),
+                      count.const_data_ptr<int32_t>(), mode == kMean, begin,
+                      end, C, to);
+          });
+    }
+  });
+  return in_type(out, grad_in.scalar_type());
 }
 
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(mmturbox, CPU, m) {
-  m.impl("dynamic_scatter", TORCH_BOX(&dynamic_scatter));
-  m.impl("dynamic_scatter_backward", TORCH_BOX(&dynamic_scatter_backward));
+  m.impl("voxel_reduce", TORCH_BOX(&voxel_reduce));
+  m.impl("voxel_reduce_backward", TORCH_BOX(&voxel_reduce_backward));
 }
 
 }  // namespace mmturbox

@@ -2,88 +2,46 @@
 #include "../common/stable.h"
 #include "../common/voxel_grid.h"
 
+#include <algorithm>
 #include <vector>
 
-#include "cell_table.h"
 #include "compute.h"
+#include "hard_voxels.h"
+#include "voxel_cells.h"
 
 namespace mmturbox {
 namespace {
 
-// Sizes and bounds are rounded to float32 first, as the callers' are.
-template <typename T>
-VoxelGrid<T> make_grid(const std::vector<double>& voxel_size,
-                       const std::vector<double>& range,
-                       const std::vector<int64_t>& cells) {
-  VoxelGrid<T> grid;
-  for (int axis = 0; axis < 3; ++axis) {
-    grid.lower[axis] = static_cast<float>(range[axis]);
-    grid.size[axis] = static_cast<float>(voxel_size[axis]);
-    grid.cells[axis] = cells[axis];
+// Rows of kWidth values; any width if zero.
+template <int64_t kWidth, typename T>
+void fill_rows(const T* points, int64_t width, const HardVoxels& plan,
+               size_t b, int64_t begin, int64_t end, int64_t max_points,
+               T* voxels) {
+  const int64_t C = kWidth ? kWidth : width;
+  const SampleVoxels& sample = plan.samples[b];
+  for (int64_t i = begin; i < end; ++i) {
+    const int32_t voxel = plan.voxel[i], slot = plan.slot[i];
+    if (voxel < 0) continue;
+    T* room = voxels + (plan.voxel_begin[b] + voxel) * max_points * C;
+    // The first point of a voxel clears what none will fill.
+    if (slot == 0)
+      std::fill(room + sample.count[voxel] * C, room + max_points * C, T(0));
+    for (int64_t c = 0; c < C; ++c) room[slot * C + c] = points[i * C + c];
   }
-  return grid;
 }
 
 template <typename T>
-std::vector<int64_t> cells_of(const T* points, int64_t num_points,
-                              int64_t channels, const VoxelGrid<T>& grid) {
-  std::vector<int64_t> cells(num_points);
-  torch::stable::parallel_for(
-      0, num_points, 4096, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i)
-          cells[i] = grid.cell(points + i * channels);
-      });
-  return cells;
-}
-
-// What each point becomes, and the voxels in order of first occurrence.
-struct Assignment {
-  std::vector<int64_t> target;  // point -> voxel * max_points + slot, or -1
-  std::vector<int64_t> cell;    // voxel -> cell number
-  std::vector<int32_t> sample;  // voxel -> sample of the batch
-  std::vector<int32_t> count;   // voxel -> points kept
-};
-
-Assignment assign(const std::vector<int64_t>& cells, int64_t num_cells,
-                  const std::vector<int64_t>& sizes, int64_t max_points,
-                  int64_t max_voxels) {
-  Assignment out;
-  out.target.assign(cells.size(), -1);
-  int64_t largest = 0;
-  for (int64_t size : sizes) largest = size > largest ? size : largest;
-  CellTable table(num_cells, largest);
-  int64_t i = 0;
-  for (size_t b = 0; b < sizes.size(); ++b) {
-    if (b > 0) table.clear();
-    const size_t limit = out.cell.size() + max_voxels;
-    for (const int64_t end = i + sizes[b]; i < end; ++i) {
-      if (cells[i] < 0) continue;
-      int32_t& voxel = table[cells[i]];
-      if (voxel < 0) {
-        if (out.cell.size() >= limit) continue;
-        voxel = static_cast<int32_t>(out.cell.size());
-        out.cell.push_back(cells[i]);
-        out.sample.push_back(static_cast<int32_t>(b));
-        out.count.push_back(0);
-      }
-      if (out.count[voxel] < max_points)
-        out.target[i] = voxel * max_points + out.count[voxel]++;
-    }
-  }
-  return out;
-}
-
-template <typename T>
-void fill(const T* points, int64_t channels, const Assignment& plan,
-          T* voxels) {
-  torch::stable::parallel_for(
-      0, plan.target.size(), 4096, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          if (plan.target[i] < 0) continue;
-          for (int64_t c = 0; c < channels; ++c)
-            voxels[plan.target[i] * channels + c] = points[i * channels + c];
-        }
-      });
+void fill(const T* points, int64_t width, const HardVoxels& plan,
+          int64_t max_points, T* voxels) {
+  const auto rows = width == 4   ? fill_rows<4, T>
+                    : width == 5 ? fill_rows<5, T>
+                                 : fill_rows<0, T>;
+  for (size_t b = 0; b < plan.samples.size(); ++b)
+    torch::stable::parallel_for(
+        plan.point_begin[b], plan.point_begin[b + 1], 4096,
+        [&](int64_t begin, int64_t end) {
+          rows(points, width, plan, b, begin, end, max_points, voxels);
+        });
 }
 
 std::tuple<Tensor, Tensor, Tensor> hard_voxelize(
@@ -91,26 +49,20 @@ std::tuple<Tensor, Tensor, Tensor> hard_voxelize(
     std::vector<double> voxel_size, std::vector<double> range,
     std::vector<int64_t> grid_size, int64_t max_points, int64_t max_voxels) {
   Tensor points = compute_tensor(points_in);
-  const int64_t N = points.size(0), C = points.size(1);
+  const int64_t C = points.size(1);
   Tensor voxels, coors, count;
   MMTURBOX_DISPATCH_FLOAT(points.scalar_type(), "hard_voxelize", {
     const auto grid = make_grid<scalar_t>(voxel_size, range, grid_size);
     const scalar_t* p = points.const_data_ptr<scalar_t>();
-    const Assignment plan =
-        assign(cells_of(p, N, C, grid),
-               grid.cells[0] * grid.cells[1] * grid.cells[2], sizes,
-               max_points, max_voxels);
-    const int64_t M = plan.cell.size();
-    voxels = torch::stable::new_zeros(points, {M, max_points, C});
+    const HardVoxels plan =
+        hard_voxels(p, C, grid, sizes, max_points, max_voxels);
+    const int64_t M = plan.voxel_begin.back();
+    voxels = torch::stable::new_empty(points, {M, max_points, C});
     coors = torch::stable::new_empty(points, {M, 4}, ScalarType::Int);
     count = torch::stable::new_empty(points, {M}, ScalarType::Int);
-    int32_t* coor = coors.mutable_data_ptr<int32_t>();
-    for (int64_t m = 0; m < M; ++m) {
-      coor[m * 4] = plan.sample[m];
-      grid.coors(plan.cell[m], coor + m * 4 + 1);
-      count.mutable_data_ptr<int32_t>()[m] = plan.count[m];
-    }
-    fill(p, C, plan, voxels.mutable_data_ptr<scalar_t>());
+    write_voxels(plan, grid, coors.mutable_data_ptr<int32_t>(),
+                 count.mutable_data_ptr<int32_t>());
+    fill(p, C, plan, max_points, voxels.mutable_data_ptr<scalar_t>());
   });
   return {in_type(voxels, points_in.scalar_type()), coors, count};
 }
@@ -126,14 +78,8 @@ Tensor dynamic_voxelize(const Tensor& points_in,
   MMTURBOX_DISPATCH_FLOAT(points.scalar_type(), "dynamic_voxelize", {
     const auto grid = make_grid<scalar_t>(voxel_size, range, grid_size);
     const scalar_t* p = points.const_data_ptr<scalar_t>();
-    torch::stable::parallel_for(0, N, 4096, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t cell = grid.cell(p + i * C);
-        if (cell < 0)
-          coor[i * 3] = coor[i * 3 + 1] = coor[i * 3 + 2] = -1;
-        else
-          grid.coors(cell, coor + i * 3);
-      }
+    torch::stable::parallel_for(0, N, 8192, [&](int64_t begin, int64_t end) {
+      cell_coors(p + begin * C, end - begin, C, grid, coor + begin * 3);
     });
   });
   return coors;
