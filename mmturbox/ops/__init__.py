@@ -6,7 +6,7 @@ from .batched_nms import batched_nms, batched_nms_padded, multiclass_nms
 from .bev_pool import bev_cells, bev_pool, bev_pool_intervals
 from .box_iou_rotated import box_iou_rotated
 from .circle_nms import circle_nms
-from .draw_gaussians import draw_gaussians
+from .draw_gaussians import draw_box_gaussians, draw_gaussians
 from .focal_loss import (
     sigmoid_focal_loss,
     sigmoid_focal_loss_fused,
@@ -52,8 +52,8 @@ __all__ = [
     'MISSING', 'OPERATORS', 'SparseRulebook', 'SparseSpec', 'SparseTables',
     'VoxelGroups', 'ball_query', 'batched_nms', 'batched_nms_padded',
     'bev_cells', 'bev_pool', 'bev_pool_intervals', 'box_iou_rotated',
-    'boxes_overlap_bev', 'circle_nms', 'draw_gaussians', 'dynamic_scatter',
-    'dynamic_voxelize', 'furthest_point_sample',
+    'boxes_overlap_bev', 'circle_nms', 'draw_box_gaussians', 'draw_gaussians',
+    'dynamic_scatter', 'dynamic_voxelize', 'furthest_point_sample',
     'furthest_point_sample_with_dist', 'gather_points', 'gaussian_focal_loss',
     'group_points', 'hard_voxelize', 'hard_voxelize_batch', 'indice_pairs',
     'knn', 'multiclass_nms', 'native', 'nms', 'nms3d', 'nms3d_normal',

@@ -15,14 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mmturbox.ops.draw_gaussians import draw_gaussians
+from mmturbox.ops.draw_gaussians import draw_box_gaussians
 
 CODE_SIZE = 10
 """x and y offset, z, three (log) sizes, sine and cosine of yaw, x and y
 velocity."""
-
-# Larger than any map, and exact in float32: keeps absurd sizes in range.
-_MAX_RADIUS = float(1 << 20)
 
 
 class Targets(NamedTuple):
@@ -38,30 +35,6 @@ class Targets(NamedTuple):
     boxes: Tensor
     cells: Tensor
     masks: Tensor
-
-
-def gaussian_radius(width: Tensor, length: Tensor, overlap: float) -> Tensor:
-    """Radius at which a shifted box still overlaps by ``overlap``.
-
-    Equals mmdet3d's ``gaussian_radius((width, length))`` bit for bit; factors
-    that are powers of two are moved, which does not change a float.
-
-    Args:
-        width, length: (N,) float32, in cells.
-
-    Returns:
-        (N,) float32, in cells.
-    """
-    total = width + length
-    squared = total * total
-    area = length * width * (1 - overlap) / (1 + overlap)
-    outside = (total + torch.sqrt(torch.sub(squared, area, alpha=4))) / 2
-    inside = (1 - overlap) * length * width
-    both = total + torch.sqrt(torch.sub(squared, inside, alpha=4))
-    shifted = -2 * overlap * total
-    root = torch.sqrt(shifted * shifted + 4 * (4 * overlap) * inside)
-    one = (shifted + root) / 2
-    return torch.minimum(torch.minimum(outside, both), one)
 
 
 @dataclass
@@ -123,14 +96,15 @@ class CenterTargets:
         planes = num_samples * sum(self.num_classes)
         if sum(map(len, labels)):
             rows, key = self._sorted(boxes, labels)
-            center, radius, inside = self._locate(rows)
+            center, size, inside = self._locate(rows)
             peak = center.to(torch.int32)
             slot, plane = self._assign(key, inside, num_samples, slots)
             codes.index_copy_(0, slot, self._encode(rows, center - peak))
             cell = peak[:, 1] * width + peak[:, 0]
             cells.index_copy_(0, slot, cell.long())
             masks.index_fill_(0, slot, 1)
-            maps = draw_gaussians(plane, peak, radius, planes, height, width)
+            maps = draw_box_gaussians(plane, peak, size, planes, height, width,
+                                      self.gaussian_overlap, self.min_radius)
         else:
             maps = torch.zeros(planes, height, width, device=device)
         return Targets(
@@ -161,20 +135,17 @@ class CenterTargets:
         return rows[order], key
 
     def _locate(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Centres (N, 2) float32 in cells, radii (N,) int64, and whether a
-        box has a size and its peak lies on the map."""
+        """Centres (N, 2) and widths and lengths (N, 2), float32 in cells, and
+        whether a box has a size and its peak lies on the map."""
         origin, scale, size = self._constants(rows.device)
         columns = rows[:, :5] - origin
         # See _constants: upstream's CUDA division is a multiplication.
         columns = columns * scale if rows.is_cuda else columns / scale
         columns = columns / self.out_size_factor
         center, extent = columns[:, :2], columns[:, 3:]
-        radius = gaussian_radius(extent[:, 1], extent[:, 0],
-                                 self.gaussian_overlap)
-        radius = radius.clamp(self.min_radius, _MAX_RADIUS).long()
         peak = center.to(torch.int32)
         inside = ((peak >= 0) & (peak < size) & (extent > 0)).all(1)
-        return center, radius, inside
+        return center, extent.flip(1), inside
 
     def _assign(self, key: Tensor, inside: Tensor, num_samples: int,
                 dropped: int) -> tuple[Tensor, Tensor]:
