@@ -27,7 +27,7 @@ def _areas(boxes: Tensor, offset: int) -> Tensor:
             * (boxes[:, 3] - boxes[:, 1] + offset))
 
 
-def _iou(box: Tensor, boxes: Tensor, offset: int) -> Tensor:
+def aligned_iou(box: Tensor, boxes: Tensor, offset: int) -> Tensor:
     """(4,), (K, 4) -> (K,)."""
     sides = (torch.minimum(box[2:], boxes[:, 2:])
              - torch.maximum(box[:2], boxes[:, :2]) + offset).clamp(min=0)
@@ -39,8 +39,8 @@ def _iou(box: Tensor, boxes: Tensor, offset: int) -> Tensor:
 def nms_reference(boxes: Tensor, scores: Tensor, iou_threshold: float,
                   offset: int) -> Tensor:
     return greedy_keep(
-        score_order(scores), lambda i, rest: _iou(boxes[i], boxes[rest],
-                                                  offset) > iou_threshold)
+        score_order(scores), lambda i, rest: aligned_iou(
+            boxes[i], boxes[rest], offset) > iou_threshold)
 
 
 def nms_match_reference(dets: Tensor,
@@ -48,8 +48,8 @@ def nms_match_reference(dets: Tensor,
     boxes = dets[:, :4]
     order = score_order(dets[:, 4])
     groups = greedy_groups(
-        order,
-        lambda i, rest: _iou(boxes[i], boxes[rest], 0) >= iou_threshold)
+        order, lambda i, rest: aligned_iou(boxes[i], boxes[rest], 0) >=
+        iou_threshold)
     sizes = order.new_tensor([group.numel() for group in groups])
     return torch.cat([order[:0], *groups]), sizes
 
@@ -64,7 +64,7 @@ def soft_nms_reference(boxes: Tensor, scores: Tensor, iou_threshold: float,
         dets.append(torch.cat([boxes[left[best]], scores[best, None]])[None])
         inds.append(left[best, None])
         others = torch.arange(left.numel(), device=boxes.device) != best
-        iou = _iou(boxes[left[best]], boxes[left[others]], offset)
+        iou = aligned_iou(boxes[left[best]], boxes[left[others]], offset)
         if method == SOFT_METHODS['gaussian']:
             weight = torch.exp(-(iou * iou) / sigma)
         else:

@@ -27,14 +27,20 @@ MMTURBOX_HD CornerBox<T> load_corner_box(const T* box, T offset) {
           (box[2] - box[0] + offset) * (box[3] - box[1] + offset)};
 }
 
+template <typename T>
+MMTURBOX_HD T corner_overlap(const CornerBox<T>& a, const CornerBox<T>& b,
+                             T offset) {
+  const T w = smaller(a.x2, b.x2) - larger(a.x1, b.x1) + offset;
+  const T h = smaller(a.y2, b.y2) - larger(a.y1, b.y1) + offset;
+  return larger(w, T(0)) * larger(h, T(0));
+}
+
 // NaN where both boxes are empty or a coordinate is NaN: every comparison
 // with it is false, so that such a box suppresses nothing.
 template <typename T>
 MMTURBOX_HD T corner_iou(const CornerBox<T>& a, const CornerBox<T>& b,
                          T offset) {
-  const T w = smaller(a.x2, b.x2) - larger(a.x1, b.x1) + offset;
-  const T h = smaller(a.y2, b.y2) - larger(a.y1, b.y1) + offset;
-  const T overlap = larger(w, T(0)) * larger(h, T(0));
+  const T overlap = corner_overlap(a, b, offset);
   return overlap / (a.area + b.area - overlap);
 }
 

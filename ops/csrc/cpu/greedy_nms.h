@@ -1,10 +1,11 @@
-// The greedy loop that every non-maximum suppression of this folder shares.
+// What the suppression kernels of this folder share.
 #pragma once
 
 #include <algorithm>
 #include <numeric>
 #include <vector>
 
+#include "../common/batched_nms.h"
 #include "../common/stable.h"
 
 namespace mmturbox {
@@ -13,30 +14,42 @@ namespace mmturbox {
 // both as in torch.sort(descending=True, stable=True).
 template <typename T>
 std::vector<int64_t> score_order(const T* scores, int64_t n, int64_t stride) {
-  std::vector<int64_t> order(n);
-  std::iota(order.begin(), order.end(), int64_t(0));
-  std::stable_sort(order.begin(), order.end(), [=](int64_t i, int64_t j) {
-    const T a = scores[i * stride], b = scores[j * stride];
-    return a > b || (a != a && b == b);
+  std::vector<std::pair<T, int64_t>> items(n);
+  for (int64_t i = 0; i < n; ++i) items[i] = {scores[i * stride], i};
+  std::sort(items.begin(), items.end(), [](const auto& a, const auto& b) {
+    if (a.first > b.first) return true;
+    if (a.first < b.first) return false;
+    const bool a_nan = a.first != a.first, b_nan = b.first != b.first;
+    return a_nan != b_nan ? a_nan : a.second < b.second;
   });
+  std::vector<int64_t> order(n);
+  for (int64_t i = 0; i < n; ++i) order[i] = items[i].second;
   return order;
 }
 
-// Walk the boxes by rank. `mark(rank, begin, end, removed)` sets removed[r]
-// for those ranks r in [begin, end) that the box of `rank` suppresses; it is
-// called on several threads for disjoint ranges. `kept(rank)` is told each
-// box that stays, before anything is marked.
-template <typename Kept, typename Mark>
-void greedy_nms(int64_t n, int64_t grain, Kept kept, Mark mark) {
-  std::vector<uint8_t> removed(n, 0);
-  for (int64_t rank = 0; rank < n; ++rank) {
-    if (removed[rank]) continue;
-    kept(rank);
-    torch::stable::parallel_for(
-        rank + 1, n, grain, [&](int64_t begin, int64_t end) {
-          mark(rank, begin, end, removed.data());
-        });
-  }
+// Greedy suppression of the boxes that `order` names, best first: for each
+// rank, the rank of the box that suppresses it, or its own if it is kept.
+// `boxes` has `stride` numbers a box. Runs on several threads unless it is
+// called from one of them. Compiled in batched_nms.cpp, for the tests of
+// common/batched_nms.h.
+template <typename Test>
+void greedy_owners(const Test& test, const typename Test::Input* boxes,
+                   int64_t stride, const int64_t* order, int64_t n,
+                   int64_t* owners);
+
+// The boxes that are kept, by rank.
+template <typename Test>
+std::vector<int64_t> greedy_keep(const Test& test,
+                                 const typename Test::Input* boxes,
+                                 const typename Test::Input* scores,
+                                 int64_t n) {
+  std::vector<int64_t> keep = score_order(scores, n, 1), owners(n);
+  greedy_owners(test, boxes, Test::kColumns, keep.data(), n, owners.data());
+  int64_t kept = 0;
+  for (int64_t rank = 0; rank < n; ++rank)
+    if (owners[rank] == rank) keep[kept++] = keep[rank];
+  keep.resize(kept);
+  return keep;
 }
 
 inline Tensor to_tensor(const std::vector<int64_t>& values,
