@@ -22,6 +22,8 @@ from .group_points import gather_points, group_points
 from .indice_pairs import indice_pairs, tables_from_pairs
 from .iou3d import boxes_overlap_bev, nms3d, nms3d_normal
 from .knn import knn
+from .ms_deform_attn import ms_deform_attn
+from .ms_deform_attn_ragged import ms_deform_attn_ragged, pack_hits
 from .nms import nms, nms_match, soft_nms
 from .nms_rotated import nms_rotated
 from .pillar_pool import pillar_grads, pillar_pool, pillar_stats
@@ -56,9 +58,10 @@ __all__ = [
     'dynamic_scatter', 'dynamic_voxelize', 'furthest_point_sample',
     'furthest_point_sample_with_dist', 'gather_points', 'gaussian_focal_loss',
     'group_points', 'hard_voxelize', 'hard_voxelize_batch', 'indice_pairs',
-    'knn', 'multiclass_nms', 'native', 'nms', 'nms3d', 'nms3d_normal',
-    'nms_match', 'nms_rotated', 'pillar_grads', 'pillar_pool', 'pillar_stats',
-    'point_groups', 'points_in_boxes_all', 'points_in_boxes_part', 'roi_align',
+    'knn', 'ms_deform_attn', 'ms_deform_attn_ragged', 'multiclass_nms',
+    'native', 'nms', 'nms3d', 'nms3d_normal', 'nms_match', 'nms_rotated',
+    'pack_hits', 'pillar_grads', 'pillar_pool', 'pillar_stats', 'point_groups',
+    'points_in_boxes_all', 'points_in_boxes_part', 'roi_align',
     'roiaware_pool3d', 'roipoint_pool3d', 'sigmoid_focal_loss',
     'sigmoid_focal_loss_fused', 'soft_nms', 'softmax_focal_loss',
     'softmax_focal_loss_fused', 'sparse_conv', 'sparse_max_pool',
