@@ -32,6 +32,12 @@ from .roi_align import roi_align
 from .roiaware_pool3d import roiaware_pool3d
 from .roipoint_pool3d import roipoint_pool3d
 from .scatter_points import dynamic_scatter, voxel_reduce
+from .small_matrix import (
+    affine_inverse,
+    apply_affine,
+    rigid_inverse,
+    small_inverse,
+)
 from .sparse_conv import sparse_conv
 from .sparse_pool import sparse_max_pool, sparse_to_dense
 from .sparse_rulebook import (
@@ -52,20 +58,21 @@ load_native()
 
 __all__ = [
     'MISSING', 'OPERATORS', 'SparseRulebook', 'SparseSpec', 'SparseTables',
-    'VoxelGroups', 'ball_query', 'batched_nms', 'batched_nms_padded',
-    'bev_cells', 'bev_pool', 'bev_pool_intervals', 'box_iou_rotated',
-    'boxes_overlap_bev', 'circle_nms', 'draw_box_gaussians', 'draw_gaussians',
-    'dynamic_scatter', 'dynamic_voxelize', 'furthest_point_sample',
+    'VoxelGroups', 'affine_inverse', 'apply_affine', 'ball_query',
+    'batched_nms', 'batched_nms_padded', 'bev_cells', 'bev_pool',
+    'bev_pool_intervals', 'box_iou_rotated', 'boxes_overlap_bev', 'circle_nms',
+    'draw_box_gaussians', 'draw_gaussians', 'dynamic_scatter',
+    'dynamic_voxelize', 'furthest_point_sample',
     'furthest_point_sample_with_dist', 'gather_points', 'gaussian_focal_loss',
     'group_points', 'hard_voxelize', 'hard_voxelize_batch', 'indice_pairs',
     'knn', 'ms_deform_attn', 'ms_deform_attn_ragged', 'multiclass_nms',
     'native', 'nms', 'nms3d', 'nms3d_normal', 'nms_match', 'nms_rotated',
     'pack_hits', 'pillar_grads', 'pillar_pool', 'pillar_stats', 'point_groups',
-    'points_in_boxes_all', 'points_in_boxes_part', 'roi_align',
-    'roiaware_pool3d', 'roipoint_pool3d', 'sigmoid_focal_loss',
-    'sigmoid_focal_loss_fused', 'soft_nms', 'softmax_focal_loss',
-    'softmax_focal_loss_fused', 'sparse_conv', 'sparse_max_pool',
-    'sparse_rulebook', 'sparse_rulebooks', 'sparse_to_dense',
-    'tables_from_pairs', 'three_interpolate', 'three_nn', 'transform_points',
-    'voxel_groups', 'voxel_mean', 'voxel_reduce'
+    'points_in_boxes_all', 'points_in_boxes_part', 'rigid_inverse',
+    'roi_align', 'roiaware_pool3d', 'roipoint_pool3d', 'sigmoid_focal_loss',
+    'sigmoid_focal_loss_fused', 'small_inverse', 'soft_nms',
+    'softmax_focal_loss', 'softmax_focal_loss_fused', 'sparse_conv',
+    'sparse_max_pool', 'sparse_rulebook', 'sparse_rulebooks',
+    'sparse_to_dense', 'tables_from_pairs', 'three_interpolate', 'three_nn',
+    'transform_points', 'voxel_groups', 'voxel_mean', 'voxel_reduce'
 ]
