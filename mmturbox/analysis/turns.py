@@ -131,8 +131,10 @@ class Turns:
             if name in manager._instance_dict:
                 manager._instance_dict.move_to_end(name)
         self._signal(signal.SIGCONT)
+        calls = getattr(self.runner, 'calls', contextlib.nullcontext)
         try:
-            yield
+            with calls():
+                yield
         finally:
             self._signal(signal.SIGSTOP)
             self.random = RandomState.capture()

@@ -15,19 +15,20 @@ def swap_types(
 
     Args:
         cfg: the whole config.
-        stock: ``'mmdet3d.X'``; its twin is ``'mmturbox.X'``.
+        stock: ``'<package>.X'``, the package being mmdet3d, mmdet or
+            mmcv; its twin is ``'mmturbox.X'``.
         why_not: gives, for the path of a component, why its twin cannot
             serve it, or None.
 
     Returns:
         The edits, or the reasons where there is nothing to swap.
     """
-    name = stock.rpartition('.')[2]
+    package, _, name = stock.rpartition('.')
     paths = list(find_types(cfg, stock, under='model'))
     if not paths:
         return Declined(f'the model has no {name}')
     reasons = {
-        path: _foreign(cfg, path, name) or why_not(cfg, path)
+        path: _foreign(cfg, path, package, name) or why_not(cfg, path)
         for path in paths
     }
     edits = [
@@ -37,15 +38,15 @@ def swap_types(
     return edits or Declined('; '.join(sorted(set(reasons.values()))))
 
 
-def _foreign(cfg: Any, path: tuple, name: str) -> str | None:
-    """Why the class that the run would build at ``path`` is not mmdet3d's:
-    another one may be registered under the same name."""
+def _foreign(cfg: Any, path: tuple, package: str, name: str) -> str | None:
+    """Why the class that the run would build at ``path`` is not that of
+    ``package``: another one may be registered under the same name."""
     kind, scope = lookup(cfg, (*path, 'type')), cfg.get('default_scope')
     if not isinstance(kind, str) or not scope:
         return None
     found = _resolve(kind, scope)
     module = getattr(found, '__module__', None)
-    if module is None or module.startswith('mmdet3d.'):
+    if module is None or module.startswith(f'{package}.'):
         return None
     return f"{name} is {module}'s own"
 

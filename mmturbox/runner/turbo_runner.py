@@ -4,6 +4,7 @@ import json
 import logging
 import os.path as osp
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -29,6 +30,7 @@ from .agreement import (
     agree_on_plan,
     agree_on_switch,
 )
+from .calls import in_place
 
 # The unbound original, also where the seam of mmturbox.enable is set.
 _STOCK_FROM_CFG = Runner.__dict__['from_cfg'].__func__
@@ -89,18 +91,26 @@ class TurboRunner(Runner):
                     json.dump(self.plan.to_dict(), file, indent=1)
         return logger
 
+    def calls(self) -> AbstractContextManager[None]:
+        """The functions that the plan replaces are replaced within it."""
+        wanted = self.cfg.get('operator_calls') or {}
+        return in_place(name for name, on in wanted.items() if on)
+
     # What is to run is known only here: a test needs no training data.
     def train(self) -> nn.Module:
         check_data_configs(self.cfg, 'train')
-        return super().train()
+        with self.calls():
+            return super().train()
 
     def val(self) -> dict:
         check_data_configs(self.cfg, 'val')
-        return super().val()
+        with self.calls():
+            return super().val()
 
     def test(self) -> dict:
         check_data_configs(self.cfg, 'test')
-        return super().test()
+        with self.calls():
+            return super().test()
 
     def build_train_loop(self, loop: Any) -> BaseLoop:
         return self._in_one_order('train', super().build_train_loop(loop))

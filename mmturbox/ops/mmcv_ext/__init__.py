@@ -25,7 +25,7 @@ from ._names import NAMES
 from ._provided import PROVIDED, provides
 from ._spawn import carry_to_children
 
-__all__ = ['adapt', 'choose', 'install', 'provides', 'status']
+__all__ = ['adapt', 'choose', 'install', 'provided', 'provides', 'status']
 
 
 @functools.cache
@@ -77,11 +77,16 @@ def _stub(name: str, reason: str) -> Callable:
     return stub
 
 
-def _provider(compiled: ModuleType | None, reason: str) -> ModuleType:
-    """A module with our functions; the rest is compiled or a stub."""
+def provided() -> dict[str, Callable]:
+    """mmcv's name in ``mmcv._ext`` -> our function."""
     for info in pkgutil.iter_modules(__path__):
         if not info.name.startswith('_'):
             importlib.import_module(f'{__name__}.{info.name}')
+    return dict(PROVIDED)
+
+
+def _provider(compiled: ModuleType | None, reason: str) -> ModuleType:
+    """A module with our functions; the rest is compiled or a stub."""
 
     def other(name: str):
         if compiled is not None and hasattr(compiled, name):
@@ -92,7 +97,7 @@ def _provider(compiled: ModuleType | None, reason: str) -> ModuleType:
             f'module {EXT!r} of mmturbox has no attribute {name!r}')
 
     module = ModuleType(EXT, 'mmcv._ext as provided by mmturbox')
-    module.__dict__.update(PROVIDED, __getattr__=other, is_mmturbox=True)
+    module.__dict__.update(provided(), __getattr__=other, is_mmturbox=True)
     return module
 
 
