@@ -179,15 +179,16 @@ def test_parameters_are_named_and_ordered_as_mmcv_binds_them():
     if not binding.is_file():
         pytest.skip('this mmcv ships no sources')
     mmcv_ext.choose()
-    checked = 0
+    bound = {}
     for name, rest in re.findall(r'm\.def\(\s*"(\w+)"(.*?)\);',
                                  binding.read_text(), re.DOTALL):
         arguments = re.findall(r'py::arg\("(\w+)"\)', rest)
         if name in PROVIDED and arguments:
-            names = list(inspect.signature(PROVIDED[name]).parameters)
-            assert names == arguments, name
-            checked += 1
-    assert checked >= 15
+            bound.setdefault(name, []).append(arguments)
+    for name, orders in bound.items():  # knn_forward is bound twice
+        names = list(inspect.signature(PROVIDED[name]).parameters)
+        assert names in orders, name
+    assert len(bound) >= 15
 
 
 def test_one_name_cannot_be_provided_twice(monkeypatch):
