@@ -24,8 +24,8 @@ struct AlignedTest {
   T threshold, low, offset;
   bool inclusive;
 
-  MMTURBOX_HD explicit AlignedTest(double limit, int64_t sides = 0,
-                                   bool with_equal = false)
+  explicit AlignedTest(double limit, int64_t sides = 0,
+                       bool with_equal = false)
       : threshold(static_cast<T>(limit)),
         low(threshold * T(0.99999)),
         offset(static_cast<T>(sides)),
@@ -68,8 +68,7 @@ struct RotatedTest {
   static constexpr int kColumns = 5, kFields = 7;
   T threshold;
 
-  MMTURBOX_HD explicit RotatedTest(double limit)
-      : threshold(static_cast<T>(limit)) {}
+  explicit RotatedTest(double limit) : threshold(static_cast<T>(limit)) {}
 
   MMTURBOX_HD Item load(const T* box) const {
     const RotatedBox<double> b = load_rotated_box<double>(box);
@@ -126,7 +125,7 @@ struct CircleTest {
 
   MMTURBOX_HD bool suppresses(const Item& a, const Item& b) const {
     const T dx = a.x - b.x, dy = a.y - b.y;
-    return dx * dx + dy * dy <= threshold;
+    return rounded_product(dx, dx) + rounded_product(dy, dy) <= threshold;
   }
 };
 
