@@ -5,6 +5,16 @@
 
 namespace mmturbox {
 
+// x * a + y * b + z * c from left to right, without fused multiply-add.
+MMTURBOX_HD double dot(double x, double y, double z, const double* abc) {
+#ifdef __CUDA_ARCH__
+  return __dadd_rn(__dadd_rn(__dmul_rn(x, abc[0]), __dmul_rn(y, abc[1])),
+                   __dmul_rn(z, abc[2]));
+#else
+  return x * abc[0] + y * abc[1] + z * abc[2];
+#endif
+}
+
 // Rows of a 3x4 matrix. Products and sums are taken in double and rounded to
 // T before and after the translation, as numpy does for a float32 cloud and
 // a float64 matrix.
@@ -13,7 +23,7 @@ MMTURBOX_HD void move_point(const T* point, const double* matrix, T* moved) {
   const double x = point[0], y = point[1], z = point[2];
   for (int row = 0; row < 3; ++row) {
     const double* m = matrix + row * 4;
-    const T turned = static_cast<T>(x * m[0] + y * m[1] + z * m[2]);
+    const T turned = static_cast<T>(dot(x, y, z, m));
     moved[row] = static_cast<T>(static_cast<double>(turned) + m[3]);
   }
 }
