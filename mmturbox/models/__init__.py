@@ -30,6 +30,7 @@ def _stand_in(name: str, error: Exception) -> type:
 
 
 def _register() -> None:
+    import_module(f'{__name__}.sparse')
     try:
         from mmturbox.ops import mmcv_ext
         mmcv_ext.install()

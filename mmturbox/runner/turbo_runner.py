@@ -91,6 +91,17 @@ class TurboRunner(Runner):
                     json.dump(self.plan.to_dict(), file, indent=1)
         return logger
 
+    def build_model(self, model: Any) -> nn.Module:
+        """As MMEngine's; then the layers that the plan replaces."""
+        model = super().build_model(model)
+        for name, on in (self.cfg.get('operator_modules') or {}).items():
+            if on:
+                # Imports mmdet3d, which other runs need not have.
+                from mmturbox.models.conversions import CONVERSIONS
+                count = CONVERSIONS[name](model)
+                self.logger.info(f'{name}: {count} layers replaced')
+        return model
+
     def calls(self) -> AbstractContextManager[None]:
         """The functions that the plan replaces are replaced within it."""
         wanted = self.cfg.get('operator_calls') or {}

@@ -6,6 +6,7 @@ where ``_ext`` is ours.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from types import ModuleType
 
@@ -77,11 +78,27 @@ def _scatter_points(module: ModuleType) -> None:
     module.DynamicScatter.forward = forward
 
 
+def _sparse_ops(module: ModuleType) -> None:
+    """Take a spatial shape given as a tensor, as MinkUNet's is: numpy 2 does
+    not multiply the sizes in one."""
+    from mmcv.ops.sparse_structure import SparseConvTensor
+
+    def spatial_size(self) -> int:
+        return math.prod(int(size) for size in self.spatial_shape)
+
+    def sparity(self) -> float:
+        return len(self.indices) / self.spatial_size / self.batch_size
+
+    SparseConvTensor.spatial_size = property(spatial_size)
+    SparseConvTensor.sparity = property(sparity)
+
+
 _ADAPTERS = {
     'mmcv.ops.iou3d': _iou3d,
     'mmcv.ops.nms': _nms,
     'mmcv.ops.points_in_boxes': _points_in_boxes,
     'mmcv.ops.scatter_points': _scatter_points,
+    'mmcv.ops.sparse_ops': _sparse_ops,
 }
 
 

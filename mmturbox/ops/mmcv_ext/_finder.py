@@ -12,7 +12,7 @@ from pathlib import Path
 EXT = 'mmcv._ext'
 # Modules whose Python code fails before it calls _ext, see _adapt.py.
 ADAPTED = ('mmcv.ops.iou3d', 'mmcv.ops.nms', 'mmcv.ops.points_in_boxes',
-           'mmcv.ops.scatter_points')
+           'mmcv.ops.scatter_points', 'mmcv.ops.sparse_ops')
 
 
 def _package():
