@@ -34,6 +34,28 @@ struct RoiAxis {
   }
 };
 
+// The two pixels that a coordinate lies between, and the weight of the upper
+// one; not `inside` further than a pixel outside of the map.
+template <typename T>
+struct PixelPair {
+  bool inside;
+  int64_t low = 0, high = 0;
+  T weight = 0;
+
+  MMTURBOX_HD PixelPair(T value, int64_t size)
+      : inside(value >= -1 && value <= static_cast<T>(size)) {
+    if (!inside) return;
+    value = value > 0 ? value : T(0);
+    low = static_cast<int64_t>(value);
+    if (low >= size - 1) {
+      low = high = size - 1;
+      return;
+    }
+    high = low + 1;
+    weight = value - static_cast<T>(low);
+  }
+};
+
 // Corners and weights of a bilinear read; `inside` is false, and the value
 // zero, further than a pixel outside of the map.
 template <typename T>
@@ -43,11 +65,12 @@ struct Bilinear {
   T weight[4];
 
   MMTURBOX_HD Bilinear(T y, T x, int64_t height, int64_t width) {
-    inside = y >= -1 && y <= static_cast<T>(height) && x >= -1 &&
-             x <= static_cast<T>(width);
+    const PixelPair<T> row(y, height), column(x, width);
+    inside = row.inside && column.inside;
     if (!inside) return;
-    int64_t y0, y1, x0, x1;
-    const T ly = split(y, height, &y0, &y1), lx = split(x, width, &x0, &x1);
+    const int64_t y0 = row.low, y1 = row.high;
+    const int64_t x0 = column.low, x1 = column.high;
+    const T ly = row.weight, lx = column.weight;
     position[0] = y0 * width + x0;
     position[1] = y0 * width + x1;
     position[2] = y1 * width + x0;
@@ -58,23 +81,13 @@ struct Bilinear {
     weight[3] = ly * lx;
   }
 
-  MMTURBOX_HD T read(const T* map) const {
+  // The pixels of a map are `stride` values apart.
+  MMTURBOX_HD T read(const T* map, int64_t stride = 1) const {
     if (!inside) return 0;
-    return weight[0] * map[position[0]] + weight[1] * map[position[1]] +
-           weight[2] * map[position[2]] + weight[3] * map[position[3]];
-  }
-
- private:
-  MMTURBOX_HD static T split(T value, int64_t size, int64_t* low,
-                             int64_t* high) {
-    value = value > 0 ? value : T(0);
-    *low = static_cast<int64_t>(value);
-    if (*low >= size - 1) {
-      *low = *high = size - 1;
-      return 0;
-    }
-    *high = *low + 1;
-    return value - static_cast<T>(*low);
+    return weight[0] * map[position[0] * stride] +
+           weight[1] * map[position[1] * stride] +
+           weight[2] * map[position[2] * stride] +
+           weight[3] * map[position[3] * stride];
   }
 };
 

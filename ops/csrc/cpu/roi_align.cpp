@@ -1,6 +1,7 @@
 // CPU kernels of mmturbox::roi_align and its backward.
 #include "../common/roi_align.h"
 
+#include <algorithm>
 #include <tuple>
 #include <vector>
 
@@ -33,26 +34,155 @@ struct Region {
           o.aligned) {}
 };
 
-// All reads of a region, bin after bin; they serve every channel.
+// The mean over a bin's samples as weights of pixels, along one axis. The
+// weight of a pixel in a bin is the product of those of its row and column,
+// as bilinear weights are.
 template <typename T>
-struct Reads {
-  std::vector<Bilinear<T>> reads;
-  std::vector<T> ys, xs;
-  int64_t per_bin;
+struct Taps {
+  struct Tap {
+    int64_t pixel;
+    T weight;
+  };
+  std::vector<Tap> taps;
+  std::vector<int64_t> starts{0};  // of each bin, and the end
+  int64_t first, last = -1;        // pixels that any bin reads
 
-  Reads(const Region<T>& r, const Options& o, const Shape& s)
-      : per_bin(r.y.samples * r.x.samples) {
-    for (int64_t ph = 0; ph < o.bins_h; ++ph)
-      for (int64_t pw = 0; pw < o.bins_w; ++pw)
-        for (int64_t iy = 0; iy < r.y.samples; ++iy)
-          for (int64_t ix = 0; ix < r.x.samples; ++ix) {
-            const T y = r.y.at(ph, iy), x = r.x.at(pw, ix);
-            reads.emplace_back(y, x, s.height, s.width);
-            if (!o.take_max) continue;
-            ys.push_back(y);
-            xs.push_back(x);
-          }
+  Taps(const RoiAxis<T>& axis, int64_t bins, int64_t size) : first(size) {
+    for (int64_t bin = 0; bin < bins; ++bin) {
+      for (int64_t i = 0; i < axis.samples; ++i) {
+        const PixelPair<T> pair(axis.at(bin, i), size);
+        if (!pair.inside) continue;
+        add(pair.low, (1 - pair.weight) / static_cast<T>(axis.samples));
+        add(pair.high, pair.weight / static_cast<T>(axis.samples));
+      }
+      starts.push_back(static_cast<int64_t>(taps.size()));
+    }
   }
+
+  int64_t width() const { return last < first ? 0 : last - first + 1; }
+
+ private:
+  void add(int64_t pixel, T weight) {
+    first = std::min(first, pixel);
+    last = std::max(last, pixel);
+    for (size_t i = taps.size(); i > static_cast<size_t>(starts.back()); --i)
+      if (taps[i - 1].pixel == pixel) {
+        taps[i - 1].weight += weight;
+        return;
+      }
+    taps.push_back({pixel, weight});
+  }
+};
+
+// to[i] += weight * from[i]
+MMTURBOX_CLONES void add_row(const float* from, float weight, int64_t count,
+                             float* to) {
+  for (int64_t i = 0; i < count; ++i) to[i] += weight * from[i];
+}
+
+void add_row(const double* from, double weight, int64_t count, double* to) {
+  for (int64_t i = 0; i < count; ++i) to[i] += weight * from[i];
+}
+
+// (batch, rows, columns) -> (batch, columns, rows)
+template <typename T>
+void transpose(const T* from, int64_t batch, int64_t rows, int64_t columns,
+               T* to) {
+  constexpr int64_t kTile = 32;
+  const int64_t tiles = (columns + kTile - 1) / kTile;
+  torch::stable::parallel_for(
+      0, batch * tiles, 8, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t first = i % tiles * kTile;
+          const int64_t last = std::min(first + kTile, columns);
+          const T* source = from + i / tiles * rows * columns;
+          T* target = to + i / tiles * rows * columns;
+          for (int64_t top = 0; top < rows; top += kTile)
+            for (int64_t c = first; c < last; ++c)
+              for (int64_t r = top; r < std::min(top + kTile, rows); ++r)
+                target[c * rows + r] = source[r * columns + c];
+        }
+      });
+}
+
+// Averages of one region. Maps have their channels last, so that all loops
+// over pixels are loops over contiguous channels.
+template <typename T>
+class MeanPool {
+ public:
+  MeanPool(const Region<T>& region, const Options& o, const Shape& s)
+      : o_(o), s_(s), ys_(region.y, o.bins_h, s.height),
+        xs_(region.x, o.bins_w, s.width) {
+    const int64_t rows = static_cast<int64_t>(ys_.taps.size());
+    const int64_t columns = static_cast<int64_t>(xs_.taps.size());
+    // With few samples in a large region most pixels are not read.
+    sums_rows_ = rows * xs_.width() + o.bins_h * columns <= rows * columns;
+  }
+
+  // map (H, W, C), out (C, bins)
+  void forward(const T* map, T* out) {
+    const int64_t C = s_.channels, bins = o_.bins_h * o_.bins_w;
+    std::vector<T> bin(C);
+    for (int64_t ph = 0; ph < o_.bins_h; ++ph) {
+      if (sums_rows_) sum_rows(map, ph);
+      for (int64_t pw = 0; pw < o_.bins_w; ++pw, ++out) {
+        std::fill(bin.begin(), bin.end(), T(0));
+        for (int64_t i = xs_.starts[pw]; i < xs_.starts[pw + 1]; ++i) {
+          const auto [column, weight] = xs_.taps[i];
+          if (sums_rows_)
+            add_row(row_.data() + (column - xs_.first) * C, weight, C,
+                    bin.data());
+          else
+            add_column(map + column * C, ph, weight, bin.data());
+        }
+        for (int64_t c = 0; c < C; ++c) out[c * bins] = bin[c];
+      }
+    }
+  }
+
+  // Adds to the channels [begin, end) of map (H, W, C); grad is (C, bins).
+  void backward(const T* grad, int64_t begin, int64_t end, T* map) {
+    const int64_t C = s_.channels, bins = o_.bins_h * o_.bins_w;
+    const int64_t count = end - begin;
+    std::vector<T> bin(count);
+    for (int64_t ph = 0; ph < o_.bins_h; ++ph) {
+      row_.assign(xs_.width() * count, T(0));
+      for (int64_t pw = 0; pw < o_.bins_w; ++pw) {
+        for (int64_t c = 0; c < count; ++c)
+          bin[c] = grad[(begin + c) * bins + ph * o_.bins_w + pw];
+        for (int64_t i = xs_.starts[pw]; i < xs_.starts[pw + 1]; ++i)
+          add_row(bin.data(), xs_.taps[i].weight, count,
+                  row_.data() + (xs_.taps[i].pixel - xs_.first) * count);
+      }
+      for (int64_t i = ys_.starts[ph]; i < ys_.starts[ph + 1]; ++i)
+        for (int64_t x = 0; x < xs_.width(); ++x)
+          add_row(row_.data() + x * count, ys_.taps[i].weight, count,
+                  map + (ys_.taps[i].pixel * s_.width + xs_.first + x) * C +
+                      begin);
+    }
+  }
+
+ private:
+  // The rows of bins ph, for all columns that are read.
+  void sum_rows(const T* map, int64_t ph) {
+    const int64_t C = s_.channels;
+    row_.assign(xs_.width() * C, T(0));
+    for (int64_t i = ys_.starts[ph]; i < ys_.starts[ph + 1]; ++i)
+      add_row(map + (ys_.taps[i].pixel * s_.width + xs_.first) * C,
+              ys_.taps[i].weight, xs_.width() * C, row_.data());
+  }
+
+  void add_column(const T* column, int64_t ph, T weight, T* bin) const {
+    for (int64_t i = ys_.starts[ph]; i < ys_.starts[ph + 1]; ++i)
+      add_row(column + ys_.taps[i].pixel * s_.width * s_.channels,
+              ys_.taps[i].weight * weight, s_.channels, bin);
+  }
+
+  const Options& o_;
+  const Shape& s_;
+  Taps<T> ys_, xs_;
+  bool sums_rows_;
+  std::vector<T> row_;
 };
 
 template <typename T>
@@ -63,34 +193,29 @@ void check_rois(const T* rois, int64_t num_rois, int64_t batch) {
                     "the batch");
 }
 
+// map (H, W, C), results (C, bins)
 template <typename T>
-void forward_region(const T* input, const T* roi, const Options& o,
-                    const Shape& s, T* out, T* arg_y, T* arg_x) {
-  const Region<T> region(roi, o);
-  const Reads<T> reads(region, o, s);
-  const int64_t bins = o.bins_h * o.bins_w, n = reads.per_bin;
-  for (int64_t c = 0; c < s.channels; ++c) {
-    const T* map =
-        input + (region.batch * s.channels + c) * s.height * s.width;
-    for (int64_t bin = 0; bin < bins; ++bin) {
-      const Bilinear<T>* read = reads.reads.data() + bin * n;
-      const int64_t at = c * bins + bin;
-      out[at] = 0;
-      if (!o.take_max) {
-        for (int64_t i = 0; i < n; ++i) out[at] += read[i].read(map);
-        if (n > 0) out[at] /= static_cast<T>(n);
-        continue;
+void max_pool(const T* map, const Region<T>& region, const Options& o,
+              const Shape& s, T* out, T* arg_y, T* arg_x) {
+  const int64_t bins = o.bins_h * o.bins_w, C = s.channels;
+  std::fill(out, out + C * bins, T(0));
+  std::fill(arg_y, arg_y + C * bins, T(-1));
+  std::fill(arg_x, arg_x + C * bins, T(-1));
+  for (int64_t bin = 0; bin < bins; ++bin)
+    for (int64_t iy = 0; iy < region.y.samples; ++iy)
+      for (int64_t ix = 0; ix < region.x.samples; ++ix) {
+        const T y = region.y.at(bin / o.bins_w, iy);
+        const T x = region.x.at(bin % o.bins_w, ix);
+        const Bilinear<T> read(y, x, s.height, s.width);
+        for (int64_t c = 0; c < C; ++c) {
+          const T value = read.read(map + c, C);
+          const int64_t at = c * bins + bin;
+          if ((iy > 0 || ix > 0) && !(value > out[at])) continue;
+          out[at] = value;
+          arg_y[at] = y;
+          arg_x[at] = x;
+        }
       }
-      arg_y[at] = arg_x[at] = -1;
-      for (int64_t i = 0; i < n; ++i) {
-        const T value = read[i].read(map);
-        if (i > 0 && !(value > out[at])) continue;
-        out[at] = value;
-        arg_y[at] = reads.ys[bin * n + i];
-        arg_x[at] = reads.xs[bin * n + i];
-      }
-    }
-  }
 }
 
 std::tuple<Tensor, Tensor, Tensor> roi_align(
@@ -115,46 +240,39 @@ std::tuple<Tensor, Tensor, Tensor> roi_align(
     scalar_t* ay = arg_y.mutable_data_ptr<scalar_t>();
     scalar_t* ax = arg_x.mutable_data_ptr<scalar_t>();
     check_rois(roi, R, s.batch);
+    Tensor maps = torch::stable::empty_like(input);
+    scalar_t* last = maps.mutable_data_ptr<scalar_t>();
+    const int64_t map_size = s.channels * s.height * s.width;
+    if (R > 0)
+      transpose(x, s.batch, s.channels, s.height * s.width, last);
     torch::stable::parallel_for(0, R, 1, [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) {
-        const int64_t skip = o.take_max ? n * step : 0;
-        forward_region(x, roi + n * 5, o, s, to + n * step, ay + skip,
-                       ax + skip);
+        const Region<scalar_t> region(roi + n * 5, o);
+        const scalar_t* map = last + region.batch * map_size;
+        if (o.take_max)
+          max_pool(map, region, o, s, to + n * step, ay + n * step,
+                   ax + n * step);
+        else
+          MeanPool<scalar_t>(region, o, s).forward(map, to + n * step);
       }
     });
   });
   return {in_type(out, input_in.scalar_type()), arg_y, arg_x};
 }
 
+// One region, for the channels [begin, end) of out (C, H, W).
 template <typename T>
-void add_to(T* map, const Bilinear<T>& read, T value) {
-  if (!read.inside) return;
-  for (int k = 0; k < 4; ++k) map[read.position[k]] += value * read.weight[k];
-}
-
-// One region, for the channels [begin, end).
-template <typename T>
-void backward_region(const T* grad, const T* roi, const T* arg_y,
-                     const T* arg_x, const Options& o, const Shape& s,
-                     int64_t begin, int64_t end, T* out) {
-  const Region<T> region(roi, o);
+void max_backward(const T* grad, const T* arg_y, const T* arg_x,
+                  const Options& o, const Shape& s, int64_t begin,
+                  int64_t end, T* out) {
   const int64_t bins = o.bins_h * o.bins_w;
-  T* maps = out + region.batch * s.channels * s.height * s.width;
-  if (o.take_max) {
-    for (int64_t at = begin * bins; at < end * bins; ++at) {
-      if (arg_y[at] == -1 && arg_x[at] == -1) continue;
-      add_to(maps + at / bins * s.height * s.width,
-             Bilinear<T>(arg_y[at], arg_x[at], s.height, s.width), grad[at]);
-    }
-    return;
+  for (int64_t at = begin * bins; at < end * bins; ++at) {
+    if (arg_y[at] == -1 && arg_x[at] == -1) continue;
+    const Bilinear<T> read(arg_y[at], arg_x[at], s.height, s.width);
+    T* map = out + at / bins * s.height * s.width;
+    for (int k = 0; read.inside && k < 4; ++k)
+      map[read.position[k]] += grad[at] * read.weight[k];
   }
-  const Reads<T> reads(region, o, s);
-  const int64_t n = reads.per_bin;
-  for (int64_t c = begin; c < end; ++c)
-    for (int64_t bin = 0; bin < bins; ++bin)
-      for (int64_t i = 0; i < n; ++i)
-        add_to(maps + c * s.height * s.width, reads.reads[bin * n + i],
-               grad[c * bins + bin] / static_cast<T>(n));
 }
 
 // Threads split the channels and walk the regions in order, so that sums do
@@ -180,16 +298,27 @@ Tensor roi_align_backward(const Tensor& grad_in, const Tensor& rois_in,
     const scalar_t* roi = rois.const_data_ptr<scalar_t>();
     const scalar_t* ay = arg_y.const_data_ptr<scalar_t>();
     const scalar_t* ax = arg_x.const_data_ptr<scalar_t>();
-    scalar_t* to = out.mutable_data_ptr<scalar_t>();
     check_rois(roi, rois.size(0), s.batch);
+    const int64_t map_size = s.channels * s.height * s.width;
+    Tensor last = o.take_max ? out : torch::stable::new_zeros(out, {
+                                         s.batch * map_size});
+    scalar_t* maps = last.mutable_data_ptr<scalar_t>();
     torch::stable::parallel_for(
-        0, s.channels, 16, [&](int64_t begin, int64_t end) {
+        0, s.channels, 64, [&](int64_t begin, int64_t end) {
           for (int64_t n = 0; n < rois.size(0); ++n) {
-            const int64_t skip = o.take_max ? n * step : 0;
-            backward_region(from + n * step, roi + n * 5, ay + skip,
-                            ax + skip, o, s, begin, end, to);
+            const Region<scalar_t> region(roi + n * 5, o);
+            scalar_t* map = maps + region.batch * map_size;
+            if (o.take_max)
+              max_backward(from + n * step, ay + n * step, ax + n * step, o,
+                           s, begin, end, map);
+            else
+              MeanPool<scalar_t>(region, o, s)
+                  .backward(from + n * step, begin, end, map);
           }
         });
+    if (!o.take_max)
+      transpose(maps, s.batch, s.height * s.width, s.channels,
+                out.mutable_data_ptr<scalar_t>());
   });
   return in_type(out, grad_in.scalar_type());
 }
