@@ -11,13 +11,24 @@ from mmturbox.ops.box_iou_rotated import MODES, box_iou_rotated_reference
 FLOATS = [torch.float32, torch.float64]
 REPORTED = [0, 0, 180.6422, 136.3634, 0.95596]
 
+ON_DEVICE = pytest.mark.usefixtures('on_device')
+
+
+@pytest.fixture
+def on_device(device):
+    """Tensors are made on the device that the operators run on."""
+    with torch.device(device):
+        yield
+
 
 def make_boxes(number, dtype=torch.float32, seed=0, span=10.):
     generator = torch.Generator().manual_seed(seed)
-    boxes = torch.rand(number, 5, generator=generator, dtype=torch.float64)
-    low = torch.tensor([0, 0, 0.05, 0.05, -4], dtype=torch.float64)
-    high = torch.tensor([span, span, 6, 6, 4], dtype=torch.float64)
-    return (low + boxes * (high - low)).to(dtype)
+    with torch.device('cpu'):
+        boxes = torch.rand(number, 5, generator=generator, dtype=torch.float64)
+        low = torch.tensor([0, 0, 0.05, 0.05, -4], dtype=torch.float64)
+        high = torch.tensor([span, span, 6, 6, 4], dtype=torch.float64)
+        boxes = low + boxes * (high - low)
+    return boxes.to(torch.get_default_device(), dtype)
 
 
 def corners(box):
@@ -60,6 +71,7 @@ def plain_iou(boxes1, boxes2):
     return torch.tensor(out, dtype=torch.float64)
 
 
+@ON_DEVICE
 @pytest.mark.parametrize('dtype', FLOATS)
 @pytest.mark.parametrize('mode', list(MODES))
 def test_all_pairs_agree_with_clipping_and_with_the_reference(mode, dtype):
@@ -77,6 +89,7 @@ def test_all_pairs_agree_with_clipping_and_with_the_reference(mode, dtype):
             assert float(out[i, j]) == pytest.approx(want, abs=1e-6)
 
 
+@ON_DEVICE
 @pytest.mark.parametrize('dtype', FLOATS)
 def test_a_box_with_itself_gives_one(dtype):
     """KF-A5: 20,000 random boxes and the reported one."""
@@ -89,6 +102,7 @@ def test_a_box_with_itself_gives_one(dtype):
     assert box_iou_rotated(boxes[:1], boxes[:1]).item() == pytest.approx(1)
 
 
+@ON_DEVICE
 @pytest.mark.parametrize('column, name', list(enumerate('xywha')))
 def test_a_small_change_of_a_box_changes_the_iou_a_little(column, name):
     """KF-A5: no islands of 0 or 0.33 next to a box's own place."""
@@ -117,6 +131,7 @@ def test_angles_that_differ_by_whole_turns_of_the_box():
                 - 1).abs().max() < 1e-9
 
 
+@ON_DEVICE
 def test_extreme_shapes_and_far_away_boxes():
     # A needle across a plate, a dot in a plate, both far from the origin.
     plate = [1e5, -1e5, 100, 100, 0.3]
@@ -133,6 +148,7 @@ def test_extreme_shapes_and_far_away_boxes():
                     clipped_area([0, 0, *a[2:]], shift), rel=1e-5)
 
 
+@ON_DEVICE
 def test_boxes_that_do_not_meet_or_only_touch_give_exactly_zero():
     boxes = make_boxes(100)
     assert not box_iou_rotated(boxes, boxes + 50).any()
@@ -141,6 +157,7 @@ def test_boxes_that_do_not_meet_or_only_touch_give_exactly_zero():
     assert not box_iou_rotated(box, beside).any()
 
 
+@ON_DEVICE
 def test_no_size_a_negative_size_and_nan_give_zero():
     box = torch.tensor([[1., 1, 4, 2, 0.5]])
     bad = box.repeat(7, 1)
@@ -155,6 +172,7 @@ def test_no_size_a_negative_size_and_nan_give_zero():
                 == 0).all()
 
 
+@ON_DEVICE
 @pytest.mark.parametrize('rows, cols', [(0, 0), (0, 3), (3, 0), (1, 1)])
 def test_few_boxes(rows, cols):
     out = box_iou_rotated(make_boxes(rows), make_boxes(cols))
@@ -163,6 +181,7 @@ def test_few_boxes(rows, cols):
         make_boxes(rows), make_boxes(rows), aligned=True).shape == (rows, )
 
 
+@ON_DEVICE
 def test_strided_boxes():
     """KF-A6."""
     boxes = make_boxes(60)
@@ -174,6 +193,7 @@ def test_strided_boxes():
             box_iou_rotated(view, view), box_iou_rotated(boxes, boxes))
 
 
+@ON_DEVICE
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
 def test_half_precision_is_the_float32_result_rounded(dtype):
     """KF-A7."""
@@ -197,6 +217,7 @@ def test_opcheck():
                                   (boxes1, boxes2, mode, aligned))
 
 
+@ON_DEVICE
 def test_two_runs_and_other_thread_counts_are_equal():
     boxes = make_boxes(200)
     first = box_iou_rotated(boxes, boxes)

@@ -13,14 +13,25 @@ from mmturbox.ops.box_iou_rotated import box_iou_rotated_reference
 
 FLOATS = [torch.float32, torch.float64]
 
+ON_DEVICE = pytest.mark.usefixtures('on_device')
+
+
+@pytest.fixture
+def on_device(device):
+    """Tensors are made on the device that the operators run on."""
+    with torch.device(device):
+        yield
+
 
 def make_boxes(number, dtype=torch.float32, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    boxes = torch.rand(number, 7, generator=generator) * 8 - 4
-    boxes[:, 3:6] = boxes[:, 3:6].abs() + 0.5
-    boxes[:, :2] += 50
-    scores = torch.randint(1, 20, (number, ), generator=generator) / 20
-    return boxes.to(dtype), scores.to(dtype)
+    with torch.device('cpu'):
+        boxes = torch.rand(number, 7, generator=generator) * 8 - 4
+        boxes[:, 3:6] = boxes[:, 3:6].abs() + 0.5
+        boxes[:, :2] += 50
+        scores = torch.randint(1, 20, (number, ), generator=generator) / 20
+    device = torch.get_default_device()
+    return boxes.to(device, dtype), scores.to(device, dtype)
 
 
 def plain_nms(iou, scores, threshold):
@@ -31,6 +42,7 @@ def plain_nms(iou, scores, threshold):
     return kept
 
 
+@ON_DEVICE
 @pytest.mark.parametrize('dtype', FLOATS)
 def test_overlap_is_the_area_of_the_outlines_from_above(dtype):
     boxes_a, boxes_b = make_boxes(40, dtype)[0], make_boxes(30, dtype, 1)[0]
@@ -54,6 +66,7 @@ def test_yaw_turns_x_towards_y():
     assert boxes_overlap_bev(long, mirrored) == 0
 
 
+@ON_DEVICE
 @pytest.mark.parametrize('dtype', FLOATS)
 def test_nms3d_agrees_with_pairwise_iou(dtype):
     boxes, scores = make_boxes(100, dtype)
@@ -69,6 +82,7 @@ def test_nms3d_agrees_with_pairwise_iou(dtype):
         assert torch.equal(keep, operator(boxes, scores, 0.3))
 
 
+@ON_DEVICE
 @pytest.mark.parametrize('operator', [nms3d, nms3d_normal])
 def test_ties_empties_halves_and_strides(operator):
     for number in (1, 10, 17, 100, 1000):
@@ -88,6 +102,7 @@ def test_ties_empties_halves_and_strides(operator):
         operator(half[0].float(), half[1].float(), 0.3))  # KF-A7
 
 
+@ON_DEVICE
 @pytest.mark.parametrize('rows, cols', [(0, 3), (3, 0), (1, 1)])
 def test_overlap_of_few_boxes(rows, cols):
     out = boxes_overlap_bev(make_boxes(rows)[0], make_boxes(cols)[0])

@@ -8,16 +8,28 @@ from mmturbox.ops.nms_rotated import nms_rotated_reference
 
 FLOATS = [torch.float32, torch.float64]
 
+ON_DEVICE = pytest.mark.usefixtures('on_device')
+
+
+@pytest.fixture
+def on_device(device):
+    """Tensors are made on the device that the operators run on."""
+    with torch.device(device):
+        yield
+
 
 def make_boxes(number, dtype=torch.float32, seed=0):
     """Crowded boxes, and scores of which many are equal."""
     generator = torch.Generator().manual_seed(seed)
-    boxes = torch.rand(number, 5, generator=generator) * 8 - 4
-    boxes[:, 2:4] = boxes[:, 2:4].abs() + 0.5
-    scores = torch.randint(1, 20, (number, ), generator=generator) / 20
-    return boxes.to(dtype), scores.to(dtype)
+    with torch.device('cpu'):
+        boxes = torch.rand(number, 5, generator=generator) * 8 - 4
+        boxes[:, 2:4] = boxes[:, 2:4].abs() + 0.5
+        scores = torch.randint(1, 20, (number, ), generator=generator) / 20
+    device = torch.get_default_device()
+    return boxes.to(device, dtype), scores.to(device, dtype)
 
 
+@ON_DEVICE
 @pytest.mark.parametrize('dtype', FLOATS)
 def test_agrees_with_its_reference_and_with_pairwise_iou(dtype):
     boxes, scores = make_boxes(120, dtype)
@@ -32,6 +44,7 @@ def test_agrees_with_its_reference_and_with_pairwise_iou(dtype):
     assert keep.tolist() == kept
 
 
+@ON_DEVICE
 @pytest.mark.parametrize('number', [2, 10, 17, 64, 100, 1000])
 def test_identical_boxes_of_one_score_keep_the_first(number):
     """KF-A9."""
@@ -39,6 +52,7 @@ def test_identical_boxes_of_one_score_keep_the_first(number):
     assert nms_rotated(boxes, torch.ones(number), 0.5).tolist() == [0]
 
 
+@ON_DEVICE
 def test_strided_boxes():
     """KF-A6: 300 boxes sliced out of seven columns, and a transpose."""
     boxes, scores = make_boxes(300)
@@ -51,6 +65,7 @@ def test_strided_boxes():
         assert torch.equal(nms_rotated(view, scores, 0.3), want)
 
 
+@ON_DEVICE
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16, *FLOATS])
 def test_four_near_copies_reduce_to_two_in_each_dtype(dtype):
     """KF-A7."""
@@ -63,6 +78,7 @@ def test_four_near_copies_reduce_to_two_in_each_dtype(dtype):
     assert keep.tolist() == [1, 2]
 
 
+@ON_DEVICE
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
 def test_half_precision_gives_the_float32_result(dtype):
     """KF-A7."""
@@ -72,6 +88,7 @@ def test_half_precision_gives_the_float32_result(dtype):
         nms_rotated(boxes.float(), scores.float(), 0.3))
 
 
+@ON_DEVICE
 def test_zero_boxes_one_box_and_empty_boxes():
     """KF-A8."""
     boxes, scores = make_boxes(1)
@@ -82,6 +99,7 @@ def test_zero_boxes_one_box_and_empty_boxes():
     assert nms_rotated(flat, torch.ones(3), 0.5).tolist() == [0, 1, 2]
 
 
+@ON_DEVICE
 def test_a_box_goes_above_the_threshold_and_not_at_it():
     boxes = torch.tensor([[0., 0, 10, 10, 0], [2.5, 0, 5, 10, 0]])
     scores = torch.tensor([0.9, 0.8])
@@ -95,6 +113,7 @@ def test_opcheck():
                           (boxes, scores, 0.3))
 
 
+@ON_DEVICE
 def test_two_runs_and_other_thread_counts_are_equal():
     boxes, scores = make_boxes(900)
     first = nms_rotated(boxes, scores, 0.3)

@@ -62,4 +62,23 @@ MMTURBOX_HD T corner_iou(const CornerBox<T>& a, const CornerBox<T>& b,
   return overlap / (a.area + b.area - overlap);
 }
 
+// Whether a score is taken before another; NaN comes first, as in a sort.
+template <typename T>
+MMTURBOX_HD bool better_score(T a, T b) {
+  return a > b || (a != a && b == b);
+}
+
+// What soft suppression multiplies the score of an overlapping box by.
+template <typename T>
+struct SoftWeight {
+  int64_t method;  // 0 naive, 1 linear, 2 gaussian
+  T threshold, sigma;
+
+  MMTURBOX_HD T operator()(T iou) const {
+    if (method == 2) return std::exp(-(iou * iou) / sigma);
+    if (!(iou >= threshold)) return 1;
+    return method == 1 ? 1 - iou : T(0);
+  }
+};
+
 }  // namespace mmturbox

@@ -62,21 +62,14 @@ struct Scored {
   int64_t index;
 };
 
-template <typename T>
-MMTURBOX_HD T soft_weight(T iou, int64_t method, T threshold, T sigma) {
-  if (method == 2) return std::exp(-(iou * iou) / sigma);
-  if (!(iou >= threshold)) return 1;
-  return method == 1 ? 1 - iou : T(0);
-}
-
 // Reorders `boxes` so that the kept ones stand first, by falling score.
 template <typename T>
-void soften(std::vector<Scored<T>>& boxes, T threshold, T sigma, T min_score,
-            int64_t method, T offset) {
+void soften(std::vector<Scored<T>>& boxes, const SoftWeight<T>& weight,
+            T min_score, T offset) {
   for (size_t done = 0; done < boxes.size(); ++done) {
     size_t best = done;
     for (size_t i = done + 1; i < boxes.size(); ++i)
-      if (boxes[best].score < boxes[i].score) best = i;
+      if (better_score(boxes[i].score, boxes[best].score)) best = i;
     // A rotation, not a swap: the others keep their order, so that among
     // equal scores the lower index goes on winning.
     std::rotate(boxes.begin() + done, boxes.begin() + best,
@@ -85,7 +78,7 @@ void soften(std::vector<Scored<T>>& boxes, T threshold, T sigma, T min_score,
     for (size_t i = done + 1; i < boxes.size(); ++i) {
       Scored<T> other = boxes[i];
       const T iou = corner_iou(boxes[done].box, other.box, offset);
-      other.score *= soft_weight(iou, method, threshold, sigma);
+      other.score *= weight(iou);
       if (!(other.score < min_score)) boxes[out++] = other;
     }
     boxes.resize(out);
@@ -108,9 +101,10 @@ std::tuple<Tensor, Tensor> soft_nms(const Tensor& boxes_in,
       all.push_back(
           {load_corner_box(data + i * 4, static_cast<scalar_t>(offset)),
            score[i], i});
-    soften(all, static_cast<scalar_t>(threshold),
-           static_cast<scalar_t>(sigma), static_cast<scalar_t>(min_score),
-           method, static_cast<scalar_t>(offset));
+    soften(all,
+           SoftWeight<scalar_t>{method, static_cast<scalar_t>(threshold),
+                                static_cast<scalar_t>(sigma)},
+           static_cast<scalar_t>(min_score), static_cast<scalar_t>(offset));
     const int64_t kept = static_cast<int64_t>(all.size());
     Tensor dets = torch::stable::new_empty(boxes, {kept, 5});
     Tensor inds = torch::stable::new_empty(boxes, {kept}, ScalarType::Long);

@@ -264,6 +264,12 @@ __global__ void nms_members(const int64_t* order, const int64_t* places,
   if (i == 0 || owners[i] != owners[i - 1]) starts[group[i] - 1] = i;
 }
 
+__global__ void nms_sizes(const int64_t* starts, int64_t groups, int64_t n,
+                          int64_t* sizes) {
+  const int64_t g = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (g < groups) sizes[g] = (g + 1 < groups ? starts[g + 1] : n) - starts[g];
+}
+
 template <typename Test>
 void suppress(const Test& test, const Suppression& task, Stream stream) {
   static_assert(sizeof(typename Test::Item) <= kNmsItemBytes, "");
@@ -324,6 +330,12 @@ void nms_members_cuda(const int64_t* order, const int64_t* places,
                       int64_t* members, int64_t* starts, Stream stream) {
   MMTURBOX_LAUNCH(nms_members, grid_of(ceil_div(n, 256)), 256, 0, stream,
                   order, places, owners, group, n, members, starts);
+}
+
+void nms_sizes_cuda(const int64_t* starts, int64_t groups, int64_t n,
+                    int64_t* sizes, Stream stream) {
+  MMTURBOX_LAUNCH(nms_sizes, grid_of(ceil_div(groups, 256)), 256, 0, stream,
+                  starts, groups, n, sizes);
 }
 
 }  // namespace mmturbox

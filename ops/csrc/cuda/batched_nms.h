@@ -56,4 +56,8 @@ void nms_members_cuda(const int64_t* order, const int64_t* places,
                       const int64_t* owners, const int64_t* group, int64_t n,
                       int64_t* members, int64_t* starts, Stream stream);
 
+// sizes[g]: a group ends where the next begins, the last at `n`.
+void nms_sizes_cuda(const int64_t* starts, int64_t groups, int64_t n,
+                    int64_t* sizes, Stream stream);
+
 }  // namespace mmturbox

@@ -144,19 +144,12 @@ std::tuple<Tensor, Tensor> nms_match(const Tensor& dets_in,
                    sorted.const_data_ptr<int64_t>(),
                    group.const_data_ptr<int64_t>(), n, data(members),
                    data(starts), at);
-  // A group ends where the next begins; the host needs to know how many.
+  // The host needs to know how many groups there are.
   const int64_t count =
       read_int64(torch::stable::narrow(group, 0, n - 1, 1));
-  Tensor ends = torch::stable::new_empty(dets, {count}, ScalarType::Long);
-  Tensor tail = torch::stable::narrow(ends, 0, count - 1, 1);
-  torch::stable::fill_(tail, static_cast<double>(n));
-  Tensor begins = torch::stable::narrow(starts, 0, 0, count);
-  if (count > 1) {
-    Tensor most = torch::stable::narrow(ends, 0, 0, count - 1);
-    torch::stable::copy_(most,
-                         torch::stable::narrow(starts, 0, 1, count - 1));
-  }
-  return {members, torch::stable::subtract(ends, begins)};
+  Tensor sizes = new_int64(dets, count);
+  nms_sizes_cuda(starts.const_data_ptr<int64_t>(), count, n, data(sizes), at);
+  return {members, sizes};
 }
 
 }  // namespace
