@@ -13,6 +13,8 @@ from ._library import define
 
 def _inside(points: Tensor, boxes: Tensor) -> Tensor:
     """(B, M, 3), (B, T, 7) -> (B, M, T) bool."""
+    if points.dtype in (torch.float16, torch.bfloat16):
+        points, boxes = points.float(), boxes.float()
     delta = points.unsqueeze(2) - boxes[:, None, :, :3]
     half = boxes[:, None, :, 3:6] / 2
     cos = torch.cos(-boxes[:, None, :, 6])
@@ -59,6 +61,8 @@ def _check(points: Tensor, boxes: Tensor) -> None:
     if points.shape[0] != boxes.shape[0]:
         raise ValueError('points and boxes must have the same batch size, '
                          f'got {points.shape[0]} and {boxes.shape[0]}')
+    if not points.is_floating_point():
+        raise ValueError(f'points must be floating, got {points.dtype}')
     if points.device != boxes.device or points.dtype != boxes.dtype:
         raise ValueError(
             'points and boxes must share device and dtype, got '
@@ -69,7 +73,8 @@ def points_in_boxes_part(points: Tensor, boxes: Tensor) -> Tensor:
     """The first box that holds each point.
 
     Args:
-        points: (B, M, 3) float32 or float64; x, y, z in metres.
+        points: (B, M, 3) floating; x, y, z in metres. float16 and bfloat16
+            are judged in float32.
         boxes: (B, T, 7) of the same dtype; bottom centre x, y, z, sizes
             dx, dy, dz in metres, yaw about z in radians.
 

@@ -13,34 +13,36 @@ from mmturbox.ops.pillar_pool import (
 )
 
 
-def pillars(count=50, room=7, width=9, dtype=torch.float32, seed=0):
+def pillars(count=50, room=7, width=9, dtype=torch.float32, seed=0,
+            device='cpu'):
     generator = torch.Generator().manual_seed(seed)
     num = torch.randint(1, room + 1, (count, ), generator=generator).int()
     values = torch.randn(count, room, width, generator=generator).to(dtype)
     values *= (torch.arange(room) < num[:, None])[:, :, None]
-    return values, num
+    return values.to(device), num.to(device)
 
 
-def channels(width, dtype=torch.float32):
+def channels(width, dtype=torch.float32, device='cpu'):
     torch.manual_seed(1)
-    mean, invstd, weight, bias = torch.randn(4, width, dtype=dtype)
+    mean, invstd, weight, bias = torch.randn(4, width, dtype=dtype).to(device)
     return mean, invstd.abs() + .1, weight, bias
 
 
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
-@pytest.mark.parametrize('shape', [(50, 7, 9), (1, 1, 1), (3, 20, 33)])
-def test_operators_equal_their_references(shape, dtype):
-    values, num = pillars(*shape, dtype=dtype)
+@pytest.mark.parametrize('shape', [(50, 7, 9), (1, 1, 1), (3, 20, 33),
+                                   (300, 2, 5), (3, 1, 300)])
+def test_operators_equal_their_references(shape, dtype, device):
+    values, num = pillars(*shape, dtype=dtype, device=device)
     for got, expected in zip(
             pillar_stats(values, num),
             pillar_stats_reference(values, num),
             strict=True):
         torch.testing.assert_close(got, expected)
-    given = (values, num, *channels(shape[2], dtype))
+    given = (values, num, *channels(shape[2], dtype, device))
     pooled, index = pillar_pool(*given)
     torch.testing.assert_close(pooled, pillar_pool_reference(*given)[0])
     assert torch.equal(index, pillar_pool_reference(*given)[1])
-    grad = torch.randn(shape[0], shape[2], dtype=dtype)
+    grad = torch.randn(shape[0], shape[2], dtype=dtype, device=device)
     for got, expected in zip(
             pillar_grads(values, num, index, grad),
             pillar_grads_reference(values, num, index, grad),
@@ -65,24 +67,24 @@ def test_operators_equal_torch_batch_norm_bit_for_bit():
     assert torch.equal(index[pooled > 0].long(), where[pooled > 0])
 
 
-def test_no_pillars():
-    values, num = pillars(0)
-    pooled, index = pillar_pool(values, num, *channels(9))
+def test_no_pillars(device):
+    values, num = pillars(0, device=device)
+    pooled, index = pillar_pool(values, num, *channels(9, device=device))
     assert pooled.shape == index.shape == (0, 9)
     for one in pillar_grads(values, num, index, pooled):
         assert not one.any()
 
 
-def test_a_nan_comes_out():
-    values, num = pillars()
-    mean, invstd, weight, bias = channels(9)
+def test_a_nan_comes_out(device):
+    values, num = pillars(device=device)
+    mean, invstd, weight, bias = channels(9, device=device)
     weight[2] = float('nan')
     pooled, _ = pillar_pool(values, num, mean, invstd, weight, bias)
     assert pooled[:, 2].isnan().all() and not pooled[:, 3].isnan().any()
 
 
-def test_counts_above_the_room_are_cut_off():
-    values, num = pillars()
+def test_counts_above_the_room_are_cut_off(device):
+    values, num = pillars(device=device)
     full = torch.full_like(num, 7)
     for one, other in zip(
             pillar_stats(values, full * 3),

@@ -122,7 +122,7 @@ def test_half_precision_is_no_worse_than_rounding_the_float32_result(
 @pytest.mark.parametrize('mode', MODES)
 def test_gradients_are_right(mode, device):
     feats, coors = (a.to(device)
-                    for a in make_input(30, 2, torch.float64, extent=2))
+                    for a in make_input(14, 2, torch.float64, extent=2))
     assert torch.autograd.gradcheck(
         lambda x: dynamic_scatter(x, coors, mode)[0], feats.requires_grad_())
 
