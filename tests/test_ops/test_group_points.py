@@ -129,12 +129,12 @@ def test_stacked_counts_that_do_not_fit(device, counts, index_counts):
 
 
 def test_gradcheck(device):
-    features, index = make_input(6, 9, 2, torch.float64)
+    features, index = make_input(4, 5, 1, torch.float64)
     torch.autograd.gradcheck(
         lambda x: gather_points(x, index.to(device)),
         features.to(device).requires_grad_())
-    features, *rest = make_stacked(torch.float64, 2)
-    features, *rest = (x.to(device) for x in (features, *rest))
+    features, *rest = (
+        x.to(device) for x in make_stacked(torch.float64, 1))
     torch.autograd.gradcheck(
         lambda x: group_points(x, rest[1], rest[0], rest[2]),
         features.requires_grad_())

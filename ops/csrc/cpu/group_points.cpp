@@ -1,9 +1,9 @@
 // CPU kernels of mmturbox::gather_points, group_points_stacked, and their
 // backward.
 #include <algorithm>
-#include <vector>
 
 #include "../common/stable.h"
+#include "../common/stacked_rows.h"
 #include "compute.h"
 
 namespace mmturbox {
@@ -91,58 +91,53 @@ Tensor gather_points_backward(const Tensor& grad_in, const Tensor& indices_in,
   return in_type(out, grad_in.scalar_type());
 }
 
-// Where the rows of each group of a stacked batch lie: [start, end).
-struct Segments {
-  std::vector<int64_t> start, end;
+// A stacked batch: its counts and the indices of its groups.
+struct Stacked {
+  Tensor counts, group_counts, indices;
+  int64_t rows, groups, per_group;
 
-  Segments(const Tensor& feature_counts_in, const Tensor& index_counts_in,
-           int64_t num_features, int64_t num_groups)
-      : start(num_groups, 0), end(num_groups, 0) {
-    const Tensor features = torch::stable::contiguous(feature_counts_in);
-    const Tensor groups = torch::stable::contiguous(index_counts_in);
-    int64_t row = 0, group = 0;
-    for (int64_t b = 0; b < groups.size(0); ++b) {
-      const int64_t next = std::min(
-          num_features,
-          row + std::max(features.const_data_ptr<int32_t>()[b], 0));
-      const int64_t last = std::min(
-          num_groups,
-          group + std::max(groups.const_data_ptr<int32_t>()[b], 0));
-      for (; group < last; ++group) {
-        start[group] = row;
-        end[group] = next;
+  Stacked(const Tensor& counts_in, const Tensor& group_counts_in,
+          const Tensor& indices_in, int64_t num_rows)
+      : counts(torch::stable::contiguous(counts_in)),
+        group_counts(torch::stable::contiguous(group_counts_in)),
+        indices(torch::stable::contiguous(indices_in)),
+        rows(num_rows),
+        groups(indices.size(0)),
+        per_group(indices.size(1)) {}
+
+  // body(m, s, row) for the places of groups [begin, end) that have a row.
+  template <typename F>
+  void each(int64_t begin, int64_t end, const F& body) const {
+    const int32_t* index = indices.const_data_ptr<int32_t>();
+    for (int64_t m = begin; m < end; ++m) {
+      const RowRange range = rows_of_item(
+          counts.const_data_ptr<int32_t>(),
+          group_counts.const_data_ptr<int32_t>(), counts.size(0), rows, m);
+      for (int64_t s = 0; s < per_group; ++s) {
+        const int64_t at = index[m * per_group + s];
+        if (at >= 0 && range.begin + at < range.end)
+          body(m, s, range.begin + at);
       }
-      row = next;
     }
-  }
-  // The row of index `i` of a group, or -1.
-  int64_t row(int64_t group, int32_t i) const {
-    return i >= 0 && start[group] + i < end[group] ? start[group] + i : -1;
   }
 };
 
-Tensor group_points_stacked(const Tensor& features_in,
-                            const Tensor& feature_counts,
-                            const Tensor& indices_in,
-                            const Tensor& index_counts) {
+Tensor group_points_stacked(const Tensor& features_in, const Tensor& counts,
+                            const Tensor& indices,
+                            const Tensor& group_counts) {
   const Tensor features = torch::stable::contiguous(features_in);
-  const Tensor indices = torch::stable::contiguous(indices_in);
-  const int64_t N = features.size(0), C = features.size(1);
-  const int64_t M = indices.size(0), S = indices.size(1);
-  const Segments segments(feature_counts, index_counts, N, M);
+  const int64_t C = features.size(1);
+  const Stacked batch(counts, group_counts, indices, features.size(0));
+  const int64_t M = batch.groups, S = batch.per_group;
   Tensor out = torch::stable::new_zeros(features, {M, C, S});
-  const int32_t* index = indices.const_data_ptr<int32_t>();
   MMTURBOX_DISPATCH_WIDTH(features, "group_points_stacked", {
     const auto* from = static_cast<const scalar_t*>(features.data_ptr());
     auto* to = static_cast<scalar_t*>(out.data_ptr());
     torch::stable::parallel_for(0, M, 64, [&](int64_t begin, int64_t end) {
-      for (int64_t m = begin; m < end; ++m)
-        for (int64_t s = 0; s < S; ++s) {
-          const int64_t row = segments.row(m, index[m * S + s]);
-          if (row < 0) continue;
-          for (int64_t c = 0; c < C; ++c)
-            to[(m * C + c) * S + s] = from[row * C + c];
-        }
+      batch.each(begin, end, [&](int64_t m, int64_t s, int64_t row) {
+        for (int64_t c = 0; c < C; ++c)
+          to[(m * C + c) * S + s] = from[row * C + c];
+      });
     });
   });
   return out;
@@ -150,26 +145,22 @@ Tensor group_points_stacked(const Tensor& features_in,
 
 // A thread owns channels and adds in the order of the groups.
 Tensor group_points_stacked_backward(const Tensor& grad_in,
-                                     const Tensor& feature_counts,
-                                     const Tensor& indices_in,
-                                     const Tensor& index_counts, int64_t N) {
+                                     const Tensor& counts,
+                                     const Tensor& indices,
+                                     const Tensor& group_counts, int64_t N) {
   const Tensor grad = compute_tensor(grad_in);
-  const Tensor indices = torch::stable::contiguous(indices_in);
-  const int64_t M = grad.size(0), C = grad.size(1), S = grad.size(2);
-  const Segments segments(feature_counts, index_counts, N, M);
+  const int64_t C = grad.size(1);
+  const Stacked batch(counts, group_counts, indices, N);
+  const int64_t S = batch.per_group;
   Tensor out = torch::stable::new_zeros(grad, {N, C});
-  const int32_t* index = indices.const_data_ptr<int32_t>();
   MMTURBOX_DISPATCH_FLOAT(grad.scalar_type(), "group_points_backward", {
     const scalar_t* from = grad.const_data_ptr<scalar_t>();
     scalar_t* to = out.mutable_data_ptr<scalar_t>();
     torch::stable::parallel_for(0, C, 16, [&](int64_t begin, int64_t end) {
-      for (int64_t m = 0; m < M; ++m)
-        for (int64_t s = 0; s < S; ++s) {
-          const int64_t row = segments.row(m, index[m * S + s]);
-          if (row < 0) continue;
-          for (int64_t c = begin; c < end; ++c)
-            to[row * C + c] += from[(m * C + c) * S + s];
-        }
+      batch.each(0, batch.groups, [&](int64_t m, int64_t s, int64_t row) {
+        for (int64_t c = begin; c < end; ++c)
+          to[row * C + c] += from[(m * C + c) * S + s];
+      });
     });
   });
   return in_type(out, grad_in.scalar_type());
