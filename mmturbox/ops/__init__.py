@@ -6,6 +6,11 @@ from .batched_nms import batched_nms, batched_nms_padded, multiclass_nms
 from .bev_pool import bev_cells, bev_pool, bev_pool_intervals
 from .box_iou_rotated import box_iou_rotated
 from .circle_nms import circle_nms
+from .diff_iou_rotated import (
+    diff_iou_rotated_2d,
+    diff_iou_rotated_3d,
+    sort_vertices,
+)
 from .draw_gaussians import draw_box_gaussians, draw_gaussians
 from .focal_loss import (
     sigmoid_focal_loss,
@@ -18,6 +23,13 @@ from .furthest_point_sample import (
     furthest_point_sample_with_dist,
 )
 from .gaussian_focal_loss import gaussian_focal_loss
+from .gaussian_splat import (
+    gaussian_precisions,
+    gaussian_radii,
+    gaussian_splat,
+    gaussian_splat_dense,
+    gaussian_splat_probabilistic,
+)
 from .group_points import gather_points, group_points
 from .indice_pairs import indice_pairs, tables_from_pairs
 from .iou3d import boxes_overlap_bev, nms3d, nms3d_normal
@@ -61,17 +73,20 @@ __all__ = [
     'VoxelGroups', 'affine_inverse', 'apply_affine', 'ball_query',
     'batched_nms', 'batched_nms_padded', 'bev_cells', 'bev_pool',
     'bev_pool_intervals', 'box_iou_rotated', 'boxes_overlap_bev', 'circle_nms',
-    'draw_box_gaussians', 'draw_gaussians', 'dynamic_scatter',
-    'dynamic_voxelize', 'furthest_point_sample',
-    'furthest_point_sample_with_dist', 'gather_points', 'gaussian_focal_loss',
-    'group_points', 'hard_voxelize', 'hard_voxelize_batch', 'indice_pairs',
-    'knn', 'ms_deform_attn', 'ms_deform_attn_ragged', 'multiclass_nms',
-    'native', 'nms', 'nms3d', 'nms3d_normal', 'nms_match', 'nms_rotated',
-    'pack_hits', 'pillar_grads', 'pillar_pool', 'pillar_stats', 'point_groups',
-    'points_in_boxes_all', 'points_in_boxes_part', 'rigid_inverse',
-    'roi_align', 'roiaware_pool3d', 'roipoint_pool3d', 'sigmoid_focal_loss',
-    'sigmoid_focal_loss_fused', 'small_inverse', 'soft_nms',
-    'softmax_focal_loss', 'softmax_focal_loss_fused', 'sparse_conv',
+    'diff_iou_rotated_2d', 'diff_iou_rotated_3d', 'draw_box_gaussians',
+    'draw_gaussians', 'dynamic_scatter', 'dynamic_voxelize',
+    'furthest_point_sample', 'furthest_point_sample_with_dist',
+    'gather_points', 'gaussian_focal_loss', 'gaussian_precisions',
+    'gaussian_radii', 'gaussian_splat', 'gaussian_splat_dense',
+    'gaussian_splat_probabilistic', 'group_points', 'hard_voxelize',
+    'hard_voxelize_batch', 'indice_pairs', 'knn', 'ms_deform_attn',
+    'ms_deform_attn_ragged', 'multiclass_nms', 'native', 'nms', 'nms3d',
+    'nms3d_normal', 'nms_match', 'nms_rotated', 'pack_hits', 'pillar_grads',
+    'pillar_pool', 'pillar_stats', 'point_groups', 'points_in_boxes_all',
+    'points_in_boxes_part', 'rigid_inverse', 'roi_align', 'roiaware_pool3d',
+    'roipoint_pool3d', 'sigmoid_focal_loss', 'sigmoid_focal_loss_fused',
+    'small_inverse', 'soft_nms', 'softmax_focal_loss',
+    'softmax_focal_loss_fused', 'sort_vertices', 'sparse_conv',
     'sparse_max_pool', 'sparse_rulebook', 'sparse_rulebooks',
     'sparse_to_dense', 'tables_from_pairs', 'three_interpolate', 'three_nn',
     'transform_points', 'voxel_groups', 'voxel_mean', 'voxel_reduce'

@@ -12,10 +12,11 @@ struct SoftNms {
   double threshold, sigma, min_score;
 };
 
-// `scores` and `gone` (N) are worked on. Fills the first `count` rows of `dets` (N, 5) and of
-// `inds` (N).
+// `scores` and `gone` (N) are worked on. Fills the first `count` rows of
+// `dets` (N, 5) and of `inds` (N).
 template <typename T>
 void soft_nms_cuda(const SoftNms& task, const T* boxes, T* scores, T* dets,
-                   int64_t* inds, int64_t* count, bool* gone, Stream stream);
+                   int64_t* inds, int64_t* count, bool* gone,
+                   Stream stream);
 
 }  // namespace mmturbox
