@@ -2,8 +2,8 @@
 
 Definition: mmcv's ``roi_align``. Two cases differ: a region without samples
 (empty, inverted or not finite) gives zero also for the maximum, where mmcv
-gives the lowest float; a batch index outside of the batch is an error on the
-CPU, where mmcv reads out of bounds.
+gives the lowest float; a batch index outside of the batch, where mmcv reads
+out of bounds, is an error on the CPU and gives zero on CUDA.
 """
 
 import math
@@ -194,10 +194,13 @@ def roi_align(input: Tensor,
 
     Raises:
         ValueError: on a wrong shape, dtype or mode.
-        RuntimeError: on a batch index outside of the batch (CPU).
+        RuntimeError: on a batch index outside of the batch (CPU; on CUDA the
+            region gives zero).
 
     Note:
-        Deterministic, forward and backward. No gradient for ``rois``.
+        Deterministic on the CPU, and forward on CUDA, where backward adds up
+        the gradient by atomics. No gradient for ``rois``. Averages on the
+        CPU work on a copy of the maps with the channels last.
     """
     if pool_mode not in _MODES:
         raise ValueError(f"pool_mode must be 'avg' or 'max', got {pool_mode}")
@@ -207,6 +210,9 @@ def roi_align(input: Tensor,
     if rois.dim() != 2 or rois.shape[1] != 5:
         raise ValueError('rois must have shape (R, 5), got '
                          f'{tuple(rois.shape)}')
+    if rois.device != input.device:
+        raise ValueError('input and rois must share a device, got '
+                         f'{input.device} and {rois.device}')
     height, width = _pair(output_size)
     return roi_align_forward(input, rois, height, width, float(spatial_scale),
                              sampling_ratio, _MODES[pool_mode], aligned)[0]

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from mmturbox.ops import native, roi_align
+from mmturbox.ops import roi_align
 from mmturbox.ops.roi_align import (
     roi_align_backward_reference,
     roi_align_reference,
@@ -15,7 +15,6 @@ OPS = torch.ops.mmturbox
 CASES = [(mode, ratio, aligned) for mode in ('avg', 'max')
          for ratio in (0, 2) for aligned in (True, False)]
 every_case = pytest.mark.parametrize('mode, ratio, aligned', CASES)
-native_only = pytest.mark.skipif(not native(), reason='no native operators')
 
 
 def make_input(dtype=torch.float32, channels=3, regions=12):
@@ -77,14 +76,16 @@ def test_roi_align_matches_plain_python(mode, ratio, aligned, size, scale):
         rtol=1e-4, atol=1e-5)
 
 
-@native_only
 @every_case
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
-def test_native_kernels_equal_the_reference(mode, ratio, aligned, dtype):
-    maps, rois = make_input(dtype, channels=5)
+@pytest.mark.parametrize('channels, bins', [(5, (3, 2)), (1, (1, 7)),
+                                            (33, (2, 2))])
+def test_kernels_equal_the_reference(device, mode, ratio, aligned, dtype,
+                                     channels, bins):
+    maps, rois = (t.to(device) for t in make_input(dtype, channels))
     options = (0.5, ratio, int(mode == 'avg'), aligned)
-    found = OPS.roi_align(maps, rois, 3, 2, *options)
-    expected = roi_align_reference(maps, rois, 3, 2, *options)
+    found = OPS.roi_align(maps, rois, *bins, *options)
+    expected = roi_align_reference(maps, rois, *bins, *options)
     for a, b in zip(found, expected, strict=True):
         assert a.shape == b.shape and a.dtype == b.dtype
     torch.testing.assert_close(found[0], expected[0])
@@ -92,7 +93,19 @@ def test_native_kernels_equal_the_reference(mode, ratio, aligned, dtype):
                  list(maps.shape), *options)
     torch.testing.assert_close(
         OPS.roi_align_backward(*arguments),
-        roi_align_backward_reference(*arguments))
+        roi_align_backward_reference(*arguments), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize('ratio', [0, 1, 3])
+def test_large_regions_with_few_samples_equal_the_reference(device, ratio):
+    """Few of the pixels are read."""
+    maps = torch.randn(1, 2, 60, 70, device=device)
+    rois = torch.tensor([[0, 0, 0, 69, 59.0], [0, 5, 5, 60, 9]],
+                        device=device)
+    options = (2, 3, 1.0, ratio, 1, True)
+    torch.testing.assert_close(
+        OPS.roi_align(maps, rois, *options)[0],
+        roi_align_reference(maps, rois, *options)[0], rtol=1e-5, atol=1e-5)
 
 
 @every_case
@@ -121,11 +134,12 @@ def test_half_precision_rounds_the_float32_result_once(
 
 
 @pytest.mark.parametrize('mode', ['avg', 'max'])
-def test_regions_without_area_or_finite_corners_give_zero(mode):
-    maps, _ = make_input()
+def test_regions_without_area_or_finite_corners_give_zero(device, mode):
+    maps = make_input()[0].to(device)
     nan = math.nan
     rois = torch.tensor([[0, 3, 3, 3, 6.], [0, 5, 5, 2, 2], [1, nan, 0, 4, 4],
-                         [1, 0, 0, math.inf, 4], [1, 90, 90, 99, 99]])
+                         [1, 0, 0, math.inf, 4], [1, 90, 90, 99, 99]],
+                        device=device)
     out = roi_align(maps.requires_grad_(), rois, 2, pool_mode=mode)
     assert not out.any()
     out.sum().backward()
@@ -149,12 +163,20 @@ def test_edges_of_shape_and_memory(mode):
         roi_align(*(v.contiguous() for v in views), 3, pool_mode=mode))
 
 
-@pytest.mark.parametrize('index', [-1, 2])
-def test_a_batch_index_outside_of_the_batch_is_an_error(index):
-    maps, rois = make_input()
+@pytest.mark.parametrize('index', [-1, 2, math.nan])
+def test_a_batch_index_outside_of_the_batch_is_an_error_or_zero(device,
+                                                                index):
+    maps, rois = (t.to(device) for t in make_input())
     rois[3, 0] = index
-    with pytest.raises(RuntimeError, match='batch index'):
-        roi_align(maps, rois, 2)
+    try:
+        out = roi_align(maps.requires_grad_(), rois, 2)
+    except (RuntimeError, ValueError):
+        return
+    assert not out[3].any() and bool(out[:3].any())
+    out.sum().backward()
+    rest = [i for i in range(len(rois)) if i != 3]
+    again = roi_align(maps, rois[rest], 2)
+    assert torch.equal(again, out[rest])
 
 
 @every_case
@@ -193,6 +215,7 @@ def test_operators_pass_opcheck(mode):
 @pytest.mark.parametrize('change, message', [
     (dict(pool_mode='sum'), 'pool_mode'),
     (dict(rois=torch.zeros(2, 4)), 'rois'),
+    (dict(rois=torch.zeros(2, 5, device='meta')), 'device'),
     (dict(input=torch.zeros(2, 4, 4)), 'input'),
 ])
 def test_bad_arguments_are_named(change, message):

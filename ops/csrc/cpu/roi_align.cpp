@@ -84,6 +84,17 @@ void add_row(const double* from, double weight, int64_t count, double* to) {
   for (int64_t i = 0; i < count; ++i) to[i] += weight * from[i];
 }
 
+// (rows, columns) -> (columns, rows), for the columns [first, last)
+template <typename T>
+void transpose_part(const T* from, int64_t rows, int64_t columns,
+                    int64_t first, int64_t last, T* to) {
+  constexpr int64_t kTile = 32;
+  for (int64_t top = 0; top < rows; top += kTile)
+    for (int64_t c = first; c < last; ++c)
+      for (int64_t r = top; r < std::min(top + kTile, rows); ++r)
+        to[c * rows + r] = from[r * columns + c];
+}
+
 // (batch, rows, columns) -> (batch, columns, rows)
 template <typename T>
 void transpose(const T* from, int64_t batch, int64_t rows, int64_t columns,
@@ -95,12 +106,8 @@ void transpose(const T* from, int64_t batch, int64_t rows, int64_t columns,
         for (int64_t i = begin; i < end; ++i) {
           const int64_t first = i % tiles * kTile;
           const int64_t last = std::min(first + kTile, columns);
-          const T* source = from + i / tiles * rows * columns;
-          T* target = to + i / tiles * rows * columns;
-          for (int64_t top = 0; top < rows; top += kTile)
-            for (int64_t c = first; c < last; ++c)
-              for (int64_t r = top; r < std::min(top + kTile, rows); ++r)
-                target[c * rows + r] = source[r * columns + c];
+          const int64_t skip = i / tiles * rows * columns;
+          transpose_part(from + skip, rows, columns, first, last, to + skip);
         }
       });
 }
@@ -119,23 +126,20 @@ class MeanPool {
     sums_rows_ = rows * xs_.width() + o.bins_h * columns <= rows * columns;
   }
 
-  // map (H, W, C), out (C, bins)
+  // map (H, W, C), out (bins, C)
   void forward(const T* map, T* out) {
-    const int64_t C = s_.channels, bins = o_.bins_h * o_.bins_w;
-    std::vector<T> bin(C);
+    const int64_t C = s_.channels;
     for (int64_t ph = 0; ph < o_.bins_h; ++ph) {
       if (sums_rows_) sum_rows(map, ph);
-      for (int64_t pw = 0; pw < o_.bins_w; ++pw, ++out) {
-        std::fill(bin.begin(), bin.end(), T(0));
+      for (int64_t pw = 0; pw < o_.bins_w; ++pw, out += C) {
+        std::fill(out, out + C, T(0));
         for (int64_t i = xs_.starts[pw]; i < xs_.starts[pw + 1]; ++i) {
           const auto [column, weight] = xs_.taps[i];
           if (sums_rows_)
-            add_row(row_.data() + (column - xs_.first) * C, weight, C,
-                    bin.data());
+            add_row(row_.data() + (column - xs_.first) * C, weight, C, out);
           else
-            add_column(map + column * C, ph, weight, bin.data());
+            add_column(map + column * C, ph, weight, out);
         }
-        for (int64_t c = 0; c < C; ++c) out[c * bins] = bin[c];
       }
     }
   }
@@ -246,14 +250,18 @@ std::tuple<Tensor, Tensor, Tensor> roi_align(
     if (R > 0)
       transpose(x, s.batch, s.channels, s.height * s.width, last);
     torch::stable::parallel_for(0, R, 1, [&](int64_t begin, int64_t end) {
+      std::vector<scalar_t> bins(step);
       for (int64_t n = begin; n < end; ++n) {
         const Region<scalar_t> region(roi + n * 5, o);
         const scalar_t* map = last + region.batch * map_size;
-        if (o.take_max)
+        if (o.take_max) {
           max_pool(map, region, o, s, to + n * step, ay + n * step,
                    ax + n * step);
-        else
-          MeanPool<scalar_t>(region, o, s).forward(map, to + n * step);
+          continue;
+        }
+        MeanPool<scalar_t>(region, o, s).forward(map, bins.data());
+        transpose_part(bins.data(), height * width, s.channels, 0, s.channels,
+                       to + n * step);
       }
     });
   });

@@ -33,7 +33,7 @@ struct SigmoidElement {
 };
 
 template <typename T>
-MMTURBOX_HD T warp_sum(T value) {
+__device__ T warp_sum(T value) {
   for (int lanes = 16; lanes > 0; lanes /= 2)
     value += __shfl_xor_sync(kFullWarp, value, lanes);
   return value;

@@ -16,7 +16,7 @@ using BFloat16 = torch::headeronly::BFloat16;
 // The sum of `value` over a block of kThreads, for thread 0, in an order that
 // only depends on the thread. `shared` has a place for each warp.
 template <typename T>
-MMTURBOX_HD T block_sum(T value, T* shared) {
+__device__ T block_sum(T value, T* shared) {
   for (int lanes = 16; lanes > 0; lanes /= 2)
     value += __shfl_xor_sync(kFullWarp, value, lanes);
   __syncthreads();
@@ -29,13 +29,13 @@ MMTURBOX_HD T block_sum(T value, T* shared) {
 }
 
 template <typename C>
-MMTURBOX_HD C loss_scale(const LossOptions<C>& options) {
+__device__ C loss_scale(const LossOptions<C>& options) {
   if (options.normalizer == nullptr) return options.factor;
   return options.factor / (*options.normalizer + C(kNormalizerEps));
 }
 
 template <typename C>
-MMTURBOX_HD C loss_weight(const LossOptions<C>& options, int64_t i) {
+__device__ C loss_weight(const LossOptions<C>& options, int64_t i) {
   if (options.weight == nullptr) return 1;
   if (options.weight_of_value) return options.weight[i];
   // 64-bit division is slow.
