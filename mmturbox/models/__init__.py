@@ -1,4 +1,4 @@
-"""Models and their parts: fast twins of mmdet3d's, and layers.
+"""Models and their parts: fast twins of mmdet3d's and mmdet's, and layers.
 
 The registry imports this package on the first look-up of a model component.
 Twins are subclasses of mmdet3d's classes; where mmdet3d does not import, each
@@ -12,6 +12,8 @@ from mmturbox.registry import MODELS
 TWINS = {
     'CenterHead': 'dense_heads.center_head',
     'Det3DDataPreprocessor': 'data_preprocessors.det3d',
+    'FocalLoss': 'losses.focal_loss',
+    'GaussianFocalLoss': 'losses.gaussian_focal_loss',
     'PillarFeatureNet': 'voxel_encoders.pillar_encoder',
     'PointPillarsScatter': 'middle_encoders.pillars_scatter',
 }

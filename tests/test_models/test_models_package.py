@@ -27,7 +27,9 @@ for name in {names}:
     twin = MODELS.get('mmturbox.' + name)
     assert twin is getattr(mmturbox, name)
     import mmdet3d.registry
-    assert issubclass(twin, mmdet3d.registry.MODELS.get(name)), name
+    stock = mmdet3d.registry.MODELS
+    stock = stock.get(name) or stock.get('mmdet.' + name)
+    assert issubclass(twin, stock), name
 print('found')
 """
 

@@ -1,0 +1,1 @@
+"""Twins of mmdet's losses."""
