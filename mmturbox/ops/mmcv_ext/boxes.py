@@ -1,9 +1,20 @@
-"""Suppression and rotated overlap under the names of ``mmcv._ext``."""
+"""Suppression and overlap of boxes under the names of ``mmcv._ext``."""
 
+import functools
+from collections.abc import Callable
+
+import torch
 from torch import Tensor
 
 from .. import box_iou_rotated as _box_iou_rotated
-from .. import boxes_overlap_bev, nms3d, nms3d_normal, soft_nms
+from .. import (
+    boxes_overlap_bev,
+    multiclass_nms,
+    nms3d,
+    nms3d_normal,
+    soft_nms,
+    sort_vertices,
+)
 from .. import nms as _nms
 from .. import nms_match as _nms_match
 from .. import nms_rotated as _nms_rotated
@@ -83,3 +94,73 @@ def iou3d_nms3d_normal_forward(boxes: Tensor, keep: Tensor, num_out: Tensor,
     """As ``iou3d_nms3d_forward``, yaw taken as zero."""
     equal = boxes.new_zeros(boxes.shape[0])
     _fill_keep(nms3d_normal(boxes, equal, nms_overlap_thresh), keep, num_out)
+
+
+@provides
+def bbox_overlaps(bboxes1: Tensor, bboxes2: Tensor, ious: Tensor, mode: int,
+                  aligned: bool, offset: int) -> None:
+    """Fill ``ious``: (N,) if aligned, else (N, M)."""
+    a, b = (bboxes1, bboxes2) if aligned else (bboxes1[:, None], bboxes2[None])
+    sides = (torch.minimum(a[..., 2:], b[..., 2:])
+             - torch.maximum(a[..., :2], b[..., :2]) + offset).clamp(min=0)
+    shared = sides[..., 0] * sides[..., 1]
+    area_a, area_b = ((t[..., 2] - t[..., 0] + offset)
+                      * (t[..., 3] - t[..., 1] + offset) for t in (a, b))
+    base = area_a if mode == MODES['iof'] else area_a + area_b - shared
+    ious.copy_(shared / base.clamp(min=offset))
+
+
+@provides
+def diff_iou_rotated_sort_vertices_forward(vertices: Tensor, mask: Tensor,
+                                           num_valid: Tensor) -> Tensor:
+    """(B, N, 24, 2), (B, N, 24) -> (B, N, 9) int32.
+
+    ``num_valid`` is the sum of ``mask``: not used. Corners that coincide are
+    counted once.
+    """
+    return sort_vertices(vertices, mask)
+
+
+def batched_nms(stock: Callable) -> Callable:
+    """mmcv's ``batched_nms`` that compares classes where ``stock`` moves them.
+
+    Takes over 'nms' and 'nms_rotated'; there is one wait for the device.
+    From ``split_thr`` boxes on mmcv goes by class even with
+    ``class_agnostic``, and so does this. What it does not know (soft NMS,
+    other options) it leaves to ``stock``.
+    """
+    known = {
+        'nms': ('aligned', {'iou_threshold', 'iou_thr', 'offset',
+                            'score_threshold', 'max_num'}),
+        'nms_rotated': ('rotated', {'iou_threshold'}),
+    }
+
+    @functools.wraps(stock)
+    def wrapper(boxes, scores, idxs, nms_cfg, class_agnostic=False):
+        cfg = dict(nms_cfg or {})
+        given, class_agnostic = class_agnostic, cfg.pop(
+            'class_agnostic', class_agnostic)
+        if len(boxes) >= cfg.pop('split_thr', 10000):
+            class_agnostic = False
+        name = cfg.pop('type', 'nms')
+        kind, options = known.get(name, (None, set())) if isinstance(
+            name, str) else (None, set())
+        width = {'aligned': 4, 'rotated': 5}.get(kind)
+        if nms_cfg is None or cfg.keys() - options or (
+                boxes.shape[-1] != width) or not cfg.keys() & {
+                    'iou_threshold', 'iou_thr'}:
+            return stock(boxes, scores, idxs, nms_cfg, given)
+        limit = cfg.get('score_threshold', 0)
+        most = cfg.get('max_num', -1)
+        keep = multiclass_nms(
+            boxes,
+            scores,
+            cfg.get('iou_threshold', cfg.get('iou_thr')),
+            None if class_agnostic else idxs.long(),
+            kind=kind,
+            valid=scores > limit if limit > 0 else None,
+            max_out=most if most > 0 else None,
+            offset=cfg.get('offset', 0))
+        return torch.cat([boxes[keep], scores[keep, None]], -1), keep
+
+    return wrapper
