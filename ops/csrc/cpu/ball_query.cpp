@@ -13,9 +13,10 @@
 namespace mmturbox {
 namespace {
 
-// The first points are looked at in their order: a large ball is full after
-// them. A smaller one is looked up in the buckets.
-constexpr int64_t kPrefix = 512;
+// The first points are looked at in their order. Where they hold an eighth of
+// what is asked for, so are the others, until the ball is full; a smaller
+// ball is looked up in the buckets.
+constexpr int64_t kPrefix = 512, kShare = 8;
 
 template <typename T>
 struct Ball {
@@ -23,18 +24,21 @@ struct Ball {
   int64_t samples;
 };
 
-// The first points of a cloud, in their order; filled up by infinity.
+// The points of a cloud in their order; filled up by infinity.
 template <typename T>
-struct Prefix {
+struct InOrder {
+  int64_t padded;
   std::vector<T> rows;
   std::vector<int32_t> index;
-  Prefix(const T* points, int64_t n)
-      : rows(3 * kPrefix, std::numeric_limits<T>::infinity()),
-        index(kPrefix) {
+  InOrder(const T* points, int64_t n)
+      : padded((n + PointBuckets<T>::kSize - 1) / PointBuckets<T>::kSize *
+               PointBuckets<T>::kSize),
+        rows(3 * padded, std::numeric_limits<T>::infinity()),
+        index(padded) {
     std::iota(index.begin(), index.end(), 0);
-    for (int64_t i = 0; i < std::min(n, kPrefix); ++i)
+    for (int64_t i = 0; i < n; ++i)
       for (int axis = 0; axis < 3; ++axis)
-        rows[axis * kPrefix + i] = points[i * 3 + axis];
+        rows[axis * padded + i] = points[i * 3 + axis];
   }
 };
 
@@ -71,19 +75,21 @@ class Finder {
   using Mask = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
 
  public:
-  Finder(const PointBuckets<T>& buckets, const Prefix<T>& prefix, int64_t n,
+  Finder(const PointBuckets<T>& buckets, const InOrder<T>& in_order,
          const Ball<T>& ball)
-      : buckets_(buckets), prefix_(prefix), n_(n), ball_(ball),
+      : buckets_(buckets), in_order_(in_order), ball_(ball),
         bound_(buckets.count) {}
 
   // The lowest `samples` indices in the ball, ascending.
   const std::vector<int32_t>& find(const T* center) {
     found_.clear();
-    for (int64_t i = 0; i < std::min(n_, kPrefix) && !full(); i += kSize) {
-      const T* x = prefix_.rows.data() + i;
-      take(x, x + kPrefix, x + 2 * kPrefix, prefix_.index.data() + i, center);
-    }
-    if (!full() && n_ > kPrefix) look_up(center);
+    const int64_t n = in_order_.padded;
+    scan(0, std::min(n, kPrefix), center);
+    const auto found = static_cast<int64_t>(found_.size());
+    if (found * kShare >= ball_.samples)
+      scan(kPrefix, n, center);
+    else if (n > kPrefix)
+      look_up(center);
     if (full()) found_.resize(ball_.samples);
     return found_;
   }
@@ -91,6 +97,13 @@ class Finder {
  private:
   bool full() const {
     return static_cast<int64_t>(found_.size()) >= ball_.samples;
+  }
+  void scan(int64_t begin, int64_t end, const T* center) {
+    for (int64_t i = begin; i < end && !full(); i += kSize) {
+      const T* x = in_order_.rows.data() + i;
+      take(x, x + in_order_.padded, x + 2 * in_order_.padded,
+           in_order_.index.data() + i, center);
+    }
   }
   void look_up(const T* center) {
     found_.clear();
@@ -114,8 +127,7 @@ class Finder {
   }
 
   const PointBuckets<T>& buckets_;
-  const Prefix<T>& prefix_;
-  int64_t n_;
+  const InOrder<T>& in_order_;
   Ball<T> ball_;
   std::vector<T> bound_;
   std::vector<int32_t> found_;
@@ -127,9 +139,9 @@ template <typename T>
 void query_cloud(const T* points, int64_t n, const T* centers, int64_t num,
                  const Ball<T>& ball, int32_t none, int32_t* out) {
   const PointBuckets<T> buckets(points, n > kPrefix ? n : 0);
-  const Prefix<T> prefix(points, n);
+  const InOrder<T> in_order(points, n);
   torch::stable::parallel_for(0, num, 64, [&](int64_t begin, int64_t end) {
-    Finder<T> finder(buckets, prefix, n, ball);
+    Finder<T> finder(buckets, in_order, ball);
     for (int64_t m = begin; m < end; ++m) {
       const auto& found = finder.find(centers + m * 3);
       int32_t* to = out + m * ball.samples;

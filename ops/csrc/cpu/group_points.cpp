@@ -37,6 +37,24 @@ inline __attribute__((always_inline)) void gather_loop(const T* row,
   }
 }
 
+// Rows that are worked on at once: a sum that waits for the one before, as
+// where an index repeats, leaves time for those of the other rows.
+constexpr int64_t kRows = 8;
+
+// Adds `count` rows of `num` values to rows of n places.
+template <typename T>
+void scatter_rows(const T* grad, const int32_t* index, int64_t n, int64_t num,
+                  int64_t count, T* out) {
+  for (int64_t i = 0; i < num; ++i) {
+    const int64_t at = index[i];
+    if (at < 0 || at >= n) continue;
+    if (count == kRows)
+      for (int64_t r = 0; r < kRows; ++r) out[r * n + at] += grad[r * num + i];
+    else
+      for (int64_t r = 0; r < count; ++r) out[r * n + at] += grad[r * num + i];
+  }
+}
+
 #define MMTURBOX_LOOPS(T)                                                   \
   MMTURBOX_CLONES void gather_row(const T* row, const int32_t* index,       \
                                   int64_t n, int64_t num, T* out) {         \
@@ -67,7 +85,7 @@ Tensor gather_points(const Tensor& features_in, const Tensor& indices_in) {
   return out;
 }
 
-// A thread owns rows (a sample's channel) and adds in the order of indices.
+// A thread owns rows (channels of a sample) and adds in the order of indices.
 Tensor gather_points_backward(const Tensor& grad_in, const Tensor& indices_in,
                               int64_t N) {
   const Tensor grad = compute_tensor(grad_in);
@@ -78,14 +96,14 @@ Tensor gather_points_backward(const Tensor& grad_in, const Tensor& indices_in,
   MMTURBOX_DISPATCH_FLOAT(grad.scalar_type(), "gather_points_backward", {
     const scalar_t* from = grad.const_data_ptr<scalar_t>();
     scalar_t* to = out.mutable_data_ptr<scalar_t>();
+    const int64_t groups = (C + kRows - 1) / kRows;
     torch::stable::parallel_for(
-        0, B * C, std::max<int64_t>(1, 32768 / std::max<int64_t>(L, 1)),
-        [&](int64_t begin, int64_t end) {
-          for (int64_t r = begin; r < end; ++r)
-            for (int64_t i = 0; i < L; ++i) {
-              const int32_t at = index[r / C * L + i];
-              if (at >= 0 && at < N) to[r * N + at] += from[r * L + i];
-            }
+        0, B * groups, 1, [&](int64_t begin, int64_t end) {
+          for (int64_t g = begin; g < end; ++g) {
+            const int64_t b = g / groups, c = g % groups * kRows;
+            scatter_rows(from + (b * C + c) * L, index + b * L, N, L,
+                         std::min(kRows, C - c), to + (b * C + c) * N);
+          }
         });
   });
   return in_type(out, grad_in.scalar_type());

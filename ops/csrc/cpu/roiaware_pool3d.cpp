@@ -78,19 +78,25 @@ struct Cells {
 template <typename T>
 void average_cell(const T* features, const Cells& cells, int64_t v, int64_t C,
                   T* out) {
+  std::fill(out, out + C, T(0));
   for (int64_t i = cells.begin(v); i < cells.end(v); ++i) {
     const T* row = features + cells.member[i] * C;
     for (int64_t c = 0; c < C; ++c) out[c] += row[c];
   }
-  const T number = static_cast<T>(cells.end(v) - cells.begin(v));
-  for (int64_t c = 0; c < C; ++c) out[c] /= number;
+  const int64_t number = cells.end(v) - cells.begin(v);
+  if (number <= 0) return;
+  for (int64_t c = 0; c < C; ++c) out[c] /= static_cast<T>(number);
 }
 
 // A NaN and minus infinity are never the largest.
 template <typename T>
 void largest_of_cell(const T* features, const Cells& cells, int64_t v,
                      int64_t C, T* out, int32_t* argmax) {
-  std::fill(out, out + C, -std::numeric_limits<T>::infinity());
+  std::fill(argmax, argmax + C, -1);
+  std::fill(out, out + C,
+            cells.begin(v) < cells.end(v)
+                ? -std::numeric_limits<T>::infinity()
+                : T(0));
   for (int64_t i = cells.begin(v); i < cells.end(v); ++i) {
     const T* row = features + cells.member[i] * C;
     for (int64_t c = 0; c < C; ++c) {
@@ -99,6 +105,7 @@ void largest_of_cell(const T* features, const Cells& cells, int64_t v,
       argmax[c] = larger ? cells.member[i] : argmax[c];
     }
   }
+  if (cells.begin(v) >= cells.end(v)) return;
   for (int64_t c = 0; c < C; ++c)
     if (argmax[c] < 0) out[c] = 0;
 }
@@ -111,11 +118,10 @@ std::tuple<Tensor, Tensor> roiaware_pool(const Tensor& features_in,
   const Tensor starts = torch::stable::contiguous(starts_in);
   const Tensor members = torch::stable::contiguous(members_in);
   const int64_t V = starts.size(0) - 1, C = features.size(1);
-  Tensor out = torch::stable::new_zeros(features, {V, C});
+  Tensor out = torch::stable::new_empty(features, {V, C});
   Tensor argmax = torch::stable::new_empty(
       features, {take_max ? V : 0, C}, ScalarType::Int);
   int32_t* arg = argmax.mutable_data_ptr<int32_t>();
-  std::fill(arg, arg + argmax.numel(), -1);
   const Cells cells{starts.const_data_ptr<int64_t>(),
                     members.const_data_ptr<int32_t>(), limit};
   MMTURBOX_DISPATCH_FLOAT(features.scalar_type(), "roiaware_pool", {
@@ -123,7 +129,6 @@ std::tuple<Tensor, Tensor> roiaware_pool(const Tensor& features_in,
     scalar_t* to = out.mutable_data_ptr<scalar_t>();
     torch::stable::parallel_for(0, V, 1024, [&](int64_t v, int64_t end) {
       for (; v < end; ++v) {
-        if (cells.begin(v) >= cells.end(v)) continue;
         if (take_max)
           largest_of_cell(from, cells, v, C, to + v * C, arg + v * C);
         else
