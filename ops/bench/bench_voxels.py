@@ -75,7 +75,8 @@ class Stock:
         self.where = [
             ctypes.c_void_p(points.data_ptr()),
             ctypes.c_int64(len(points)), ctypes.c_int64(points.shape[1]),
-            (ctypes.c_float * 3)(*SIZE), (ctypes.c_float * 6)(*RANGE),
+            ctypes.c_int(3), (ctypes.c_float * 3)(*SIZE),
+            (ctypes.c_float * 6)(*RANGE),
             (ctypes.c_int32 * 3)(*GRID)
         ]
 
@@ -84,9 +85,11 @@ class Stock:
                                        self.points.shape[1])
         coors = torch.zeros(MAX_VOXELS, 3, dtype=torch.int32)
         count = torch.zeros(MAX_VOXELS, dtype=torch.int32)
+        # mmcv makes the table anew in each call, and in these two steps.
+        table = -torch.ones(GRID[::-1], dtype=torch.int32)
         found = self.library.hard_voxelize(
-            *self.where, ctypes.c_int64(MAX_POINTS),
-            ctypes.c_int64(MAX_VOXELS),
+            *self.where, ctypes.c_void_p(table.data_ptr()),
+            ctypes.c_int64(MAX_POINTS), ctypes.c_int64(MAX_VOXELS),
             *(ctypes.c_void_p(t.data_ptr()) for t in (voxels, coors, count)))
         return voxels[:found], coors[:found], count[:found]
 
