@@ -66,12 +66,12 @@ void stage_weights(const LossOptions& options, int64_t columns,
     for (int64_t i = begin; i < end; ++i)
       staged[i - begin] = weight[i] * factor;
   } else {
-    for (int64_t i = begin; i < end;) {
-      const int64_t row = i / columns;
+    int64_t row = begin / columns;
+    for (int64_t i = begin; i < end; ++row) {
       const int64_t stop = std::min(end, (row + 1) * columns);
-      std::fill(staged + (i - begin), staged + (stop - begin),
-                weight[row] * factor);
-      i = stop;
+      const T value = weight[row] * factor;
+      // Rows are short: a call to fill them would take longer.
+      for (; i < stop; ++i) staged[i - begin] = value;
     }
   }
 }

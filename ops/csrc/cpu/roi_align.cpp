@@ -2,6 +2,7 @@
 #include "../common/roi_align.h"
 
 #include <algorithm>
+#include <memory>
 #include <tuple>
 #include <vector>
 
@@ -112,6 +113,17 @@ void transpose(const T* from, int64_t batch, int64_t rows, int64_t columns,
       });
 }
 
+// Pixels (y, x, channel) of a map, or of a part that begins at (top, left).
+template <typename T>
+struct Pixels {
+  const T* data;
+  int64_t top, left, width, channels;
+
+  const T* at(int64_t y, int64_t x) const {
+    return data + ((y - top) * width + x - left) * channels;
+  }
+};
+
 // Averages of one region. Maps have their channels last, so that all loops
 // over pixels are loops over contiguous channels.
 template <typename T>
@@ -126,8 +138,22 @@ class MeanPool {
     sums_rows_ = rows * xs_.width() + o.bins_h * columns <= rows * columns;
   }
 
-  // map (H, W, C), out (bins, C)
-  void forward(const T* map, T* out) {
+  // Pixels of the box around all that are read.
+  int64_t area() const { return ys_.width() * xs_.width(); }
+
+  // That box from a map (C, H, W), copied to `tile`.
+  Pixels<T> cut(const T* map, std::vector<T>* tile) const {
+    const int64_t C = s_.channels, width = xs_.width();
+    tile->resize(area() * C);
+    for (int64_t y = 0; y < ys_.width(); ++y)
+      transpose_part(map + (ys_.first + y) * s_.width + xs_.first, C,
+                     s_.height * s_.width, 0, width,
+                     tile->data() + y * width * C);
+    return {tile->data(), ys_.first, xs_.first, width, C};
+  }
+
+  // out (bins, C)
+  void forward(const Pixels<T>& map, T* out) {
     const int64_t C = s_.channels;
     for (int64_t ph = 0; ph < o_.bins_h; ++ph) {
       if (sums_rows_) sum_rows(map, ph);
@@ -138,7 +164,7 @@ class MeanPool {
           if (sums_rows_)
             add_row(row_.data() + (column - xs_.first) * C, weight, C, out);
           else
-            add_column(map + column * C, ph, weight, out);
+            add_column(map, column, ph, weight, out);
         }
       }
     }
@@ -168,18 +194,18 @@ class MeanPool {
 
  private:
   // The rows of bins ph, for all columns that are read.
-  void sum_rows(const T* map, int64_t ph) {
-    const int64_t C = s_.channels;
-    row_.assign(xs_.width() * C, T(0));
+  void sum_rows(const Pixels<T>& map, int64_t ph) {
+    row_.assign(xs_.width() * s_.channels, T(0));
     for (int64_t i = ys_.starts[ph]; i < ys_.starts[ph + 1]; ++i)
-      add_row(map + (ys_.taps[i].pixel * s_.width + xs_.first) * C,
-              ys_.taps[i].weight, xs_.width() * C, row_.data());
+      add_row(map.at(ys_.taps[i].pixel, xs_.first), ys_.taps[i].weight,
+              xs_.width() * s_.channels, row_.data());
   }
 
-  void add_column(const T* column, int64_t ph, T weight, T* bin) const {
+  void add_column(const Pixels<T>& map, int64_t column, int64_t ph, T weight,
+                  T* bin) const {
     for (int64_t i = ys_.starts[ph]; i < ys_.starts[ph + 1]; ++i)
-      add_row(column + ys_.taps[i].pixel * s_.width * s_.channels,
-              ys_.taps[i].weight * weight, s_.channels, bin);
+      add_row(map.at(ys_.taps[i].pixel, column), ys_.taps[i].weight * weight,
+              s_.channels, bin);
   }
 
   const Options& o_;
@@ -222,6 +248,44 @@ void max_pool(const T* map, const Region<T>& region, const Options& o,
       }
 }
 
+// Regions read their pixels from a copy of the maps with the channels last
+// or, where they are smaller than the maps together, of their own part.
+template <typename T>
+void forward_all(const T* input, const T* rois, int64_t num_rois,
+                 const Options& o, const Shape& s, T* out, T* arg_y,
+                 T* arg_x) {
+  const int64_t plane = s.height * s.width, bins = o.bins_h * o.bins_w;
+  const int64_t step = s.channels * bins;
+  int64_t area = 0;
+  for (int64_t n = 0; n < num_rois && !o.take_max; ++n)
+    area += MeanPool<T>(Region<T>(rois + n * 5, o), o, s).area();
+  const bool whole = num_rois > 0 && (o.take_max || area > s.batch * plane);
+  // Not a vector, which would be cleared first.
+  const std::unique_ptr<T[]> maps(
+      new T[whole ? s.batch * s.channels * plane : 0]);
+  if (whole) transpose(input, s.batch, s.channels, plane, maps.get());
+  torch::stable::parallel_for(0, num_rois, 1, [&](int64_t begin,
+                                                  int64_t end) {
+    std::vector<T> pooled(step), tile;
+    for (int64_t n = begin; n < end; ++n) {
+      const Region<T> region(rois + n * 5, o);
+      const int64_t skip = region.batch * s.channels * plane;
+      if (o.take_max) {
+        max_pool(maps.get() + skip, region, o, s, out + n * step,
+                 arg_y + n * step, arg_x + n * step);
+        continue;
+      }
+      MeanPool<T> pool(region, o, s);
+      pool.forward(whole ? Pixels<T>{maps.get() + skip, 0, 0, s.width,
+                                     s.channels}
+                         : pool.cut(input + skip, &tile),
+                   pooled.data());
+      transpose_part(pooled.data(), bins, s.channels, 0, s.channels,
+                     out + n * step);
+    }
+  });
+}
+
 std::tuple<Tensor, Tensor, Tensor> roi_align(
     const Tensor& input_in, const Tensor& rois_in, int64_t height,
     int64_t width, double spatial_scale, int64_t sampling_ratio,
@@ -232,7 +296,7 @@ std::tuple<Tensor, Tensor, Tensor> roi_align(
   const Shape s{input.size(0), input.size(1), input.size(2), input.size(3)};
   const Options o{height,        width,          sampling_ratio,
                   spatial_scale, pool_mode == 0, aligned};
-  const int64_t R = rois.size(0), step = s.channels * height * width;
+  const int64_t R = rois.size(0);
   Tensor out = torch::stable::new_empty(input, {R, s.channels, height, width});
   Tensor arg_y = o.take_max ? torch::stable::empty_like(out)
                             : torch::stable::new_empty(out, {0});
@@ -244,26 +308,7 @@ std::tuple<Tensor, Tensor, Tensor> roi_align(
     scalar_t* ay = arg_y.mutable_data_ptr<scalar_t>();
     scalar_t* ax = arg_x.mutable_data_ptr<scalar_t>();
     check_rois(roi, R, s.batch);
-    Tensor maps = torch::stable::empty_like(input);
-    scalar_t* last = maps.mutable_data_ptr<scalar_t>();
-    const int64_t map_size = s.channels * s.height * s.width;
-    if (R > 0)
-      transpose(x, s.batch, s.channels, s.height * s.width, last);
-    torch::stable::parallel_for(0, R, 1, [&](int64_t begin, int64_t end) {
-      std::vector<scalar_t> bins(step);
-      for (int64_t n = begin; n < end; ++n) {
-        const Region<scalar_t> region(roi + n * 5, o);
-        const scalar_t* map = last + region.batch * map_size;
-        if (o.take_max) {
-          max_pool(map, region, o, s, to + n * step, ay + n * step,
-                   ax + n * step);
-          continue;
-        }
-        MeanPool<scalar_t>(region, o, s).forward(map, bins.data());
-        transpose_part(bins.data(), height * width, s.channels, 0, s.channels,
-                       to + n * step);
-      }
-    });
+    forward_all(x, roi, R, o, s, to, ay, ax);
   });
   return {in_type(out, input_in.scalar_type()), arg_y, arg_x};
 }
