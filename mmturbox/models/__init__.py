@@ -12,8 +12,12 @@ from mmturbox.registry import MODELS
 TWINS = {
     'CenterHead': 'dense_heads.center_head',
     'Det3DDataPreprocessor': 'data_preprocessors.det3d',
+    'DynamicPillarFeatureNet': 'voxel_encoders.dynamic',
+    'DynamicSimpleVFE': 'voxel_encoders.dynamic',
+    'DynamicVFE': 'voxel_encoders.dynamic',
     'FocalLoss': 'losses.focal_loss',
     'GaussianFocalLoss': 'losses.gaussian_focal_loss',
+    'HardSimpleVFE': 'voxel_encoders.hard_simple',
     'PillarFeatureNet': 'voxel_encoders.pillar_encoder',
     'PointPillarsScatter': 'middle_encoders.pillars_scatter',
 }
