@@ -15,36 +15,61 @@ namespace {
 constexpr int kLanes = 8;
 constexpr int64_t kChunk = 64 * kLanes;
 
-MMTURBOX_CLONES void invert_lanes(InverseKind kind, int64_t columns,
-                                  const double* a, double* out) {
+template <int kSize, typename T>
+inline __attribute__((always_inline)) void interleave(const T* from,
+                                                      double* to) {
+  for (int k = 0; k < kSize; ++k)
+    for (int i = 0; i < kLanes; ++i)
+      to[k * kLanes + i] = static_cast<double>(from[i * kSize + k]);
+}
+
+template <int kSize, typename T>
+inline __attribute__((always_inline)) void separate(const double* from,
+                                                    T* to) {
+  for (int i = 0; i < kLanes; ++i)
+    for (int k = 0; k < kSize; ++k)
+      to[i * kSize + k] = static_cast<T>(from[k * kLanes + i]);
+}
+
+// Exactly kLanes matrices of `rows` rows.
+template <typename T>
+inline __attribute__((always_inline)) void invert_group(
+    InverseKind kind, int64_t rows, int64_t columns, const T* from, T* to) {
   using M = Matrices<kLanes>;
-#define LANES(CALL) \
-  for (int i = 0; i < kLanes; ++i) M::CALL(a + i, out + i)
-  if (kind == InverseKind::kAffine)
-    LANES(affine);
+  alignas(64) double a[16 * kLanes], out[16 * kLanes];
+#define GROUP(SIZE, CALL)                                         \
+  do {                                                            \
+    interleave<SIZE>(from, a);                                    \
+    for (int i = 0; i < kLanes; ++i) M::CALL(a + i, out + i);     \
+    separate<SIZE>(out, to);                                      \
+  } while (0)
+  if (kind == InverseKind::kAffine && rows == 3)
+    GROUP(12, affine);
+  else if (kind == InverseKind::kAffine)
+    GROUP(16, affine);
+  else if (kind == InverseKind::kRigid && rows == 3)
+    GROUP(12, rigid);
   else if (kind == InverseKind::kRigid)
-    LANES(rigid);
+    GROUP(16, rigid);
   else if (columns == 2)
-    LANES(inverse2);
+    GROUP(4, inverse2);
   else if (columns == 3)
-    LANES(template inverse3<3>);
+    GROUP(9, template inverse3<3>);
   else
-    LANES(inverse4);
-#undef LANES
+    GROUP(16, inverse4);
+#undef GROUP
 }
 
-template <typename T>
-void interleave(const T* from, int64_t count, int64_t size, double* to) {
-  for (int64_t i = 0; i < kLanes; ++i)
-    for (int64_t k = 0; k < size; ++k)
-      to[k * kLanes + i] = from[std::min(i, count - 1) * size + k];
+// Flat: a call in a loop over lanes would keep it from being vectorised.
+MMTURBOX_CLONES __attribute__((flatten)) void invert_lanes(InverseKind kind, int64_t rows,
+                                  int64_t columns, const float* from,
+                                  float* to) {
+  invert_group(kind, rows, columns, from, to);
 }
 
-template <typename T>
-void separate(const double* from, int64_t count, int64_t size, T* to) {
-  for (int64_t i = 0; i < count; ++i)
-    for (int64_t k = 0; k < size; ++k)
-      to[i * size + k] = static_cast<T>(from[k * kLanes + i]);
+void invert_lanes(InverseKind kind, int64_t rows, int64_t columns,
+                  const double* from, double* to) {
+  invert_group(kind, rows, columns, from, to);
 }
 
 Tensor small_inverse(const Tensor& matrices_in, int64_t kind) {
@@ -57,12 +82,16 @@ Tensor small_inverse(const Tensor& matrices_in, int64_t kind) {
     scalar_t* to = out.mutable_data_ptr<scalar_t>();
     torch::stable::parallel_for(0, M, kChunk, [&](int64_t begin,
                                                   int64_t end) {
-      alignas(64) double a[16 * kLanes], inverse[16 * kLanes];
       for (int64_t m = begin; m < end; m += kLanes) {
-        const int64_t count = std::min<int64_t>(kLanes, end - m);
-        interleave(from + m * size, count, size, a);
-        invert_lanes(static_cast<InverseKind>(kind), columns, a, inverse);
-        separate(inverse, count, size, to + m * size);
+        const InverseKind which = static_cast<InverseKind>(kind);
+        if (end - m >= kLanes) {
+          invert_lanes(which, rows, columns, from + m * size, to + m * size);
+          continue;
+        }
+        scalar_t last[16 * kLanes] = {};
+        std::copy_n(from + m * size, (end - m) * size, last);
+        invert_lanes(which, rows, columns, last, last);
+        std::copy_n(last, (end - m) * size, to + m * size);
       }
     });
   });
