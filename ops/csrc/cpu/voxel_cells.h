@@ -1,4 +1,4 @@
-// Grid cells of many points at once.
+// Grid cells of many points at once; voxelize.cpp has the loops.
 #pragma once
 
 #include <cstdint>
