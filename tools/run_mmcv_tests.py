@@ -15,6 +15,7 @@ import json
 import multiprocessing
 import os
 import sys
+import time
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -106,28 +107,41 @@ def prepare() -> None:
         import mmcv.ops  # noqa: F401
 
 
-def show(results: dict[str, list[tuple]]) -> Counter:
-    """Print the table and the failures; return the totals."""
-    total = Counter()
-    print(f'{"file":34}' + ''.join(f'{o:>9}' for o in OUTCOMES))
-    for name, tests in results.items():
-        counts = Counter(outcome for _, outcome, _ in tests)
-        total += counts
-        print(f'{name:34}' + ''.join(f'{counts[o]:9}' for o in OUTCOMES))
-    print(f'{"all":34}' + ''.join(f'{total[o]:9}' for o in OUTCOMES))
-    rest = [row for tests in results.values() for row in tests
-            if row[1] != 'passed']
-    for test, outcome, reason in rest:
+def row(name: str, counts: list) -> None:
+    print(f'{name:26}' + ''.join(f'{c:>9}' for c in counts), flush=True)
+
+
+def run_files(files: dict[str, Path], verbose: bool,
+              timeout: float) -> dict[str, list[tuple]]:
+    """Run all files, printing the table as they end."""
+    results, total = {}, Counter()
+    row('file', [*OUTCOMES, 'seconds'])
+    with cpu_as_cuda():
+        prepare()
+        for name, file in files.items():
+            start = time.perf_counter()
+            results[name] = run_file(file, verbose, timeout)
+            counts = Counter(outcome for _, outcome, _ in results[name])
+            total += counts
+            row(name, [*(counts[o] for o in OUTCOMES),
+                       round(time.perf_counter() - start, 1)])
+    row('all', [total[o] for o in OUTCOMES])
+    return results
+
+
+def explain(results: dict[str, list[tuple]]) -> None:
+    """Print why tests failed or were skipped, and what is not provided."""
+    tests = [test for found in results.values() for test in found]
+    for test, outcome, reason in tests:
         if outcome == 'failed':
             print(f'failed {test}: {" ".join(reason.split())[:200]}')
-    skipped = Counter(reason for _, outcome, reason in rest
+    skipped = Counter(reason for _, outcome, reason in tests
                       if outcome == 'skipped')
     for reason, count in skipped.most_common():
         print(f'{count} {reason}')
     provided, lacking = functions()
     print(f'{len(provided)} functions of mmcv._ext are provided, '
           f'{len(lacking)} are not: {" ".join(lacking)}')
-    return total
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -149,19 +163,17 @@ def main(argv: list[str] | None = None) -> int:
     if unknown or not files:
         parser.error(f'{args.mmcv} has no test file for '
                      f'{", ".join(sorted(unknown)) or "operators"}')
-    with cpu_as_cuda():
-        prepare()
-        results = {
-            name: run_file(files[name], args.verbose, args.timeout)
-            for name in args.names or files
-        }
-    total = show(results)
+    if args.names:
+        files = {name: files[name] for name in args.names}
+    results = run_files(files, args.verbose, args.timeout)
+    explain(results)
     if args.json:
         provided, lacking = functions()
         args.json.write_text(json.dumps(dict(
             results=results, provided=provided, not_provided=lacking),
             indent=1))
-    return int(total['failed'] > 0)
+    return int(any(outcome == 'failed' for found in results.values()
+                   for _, outcome, _ in found))
 
 
 if __name__ == '__main__':
