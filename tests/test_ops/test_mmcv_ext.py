@@ -10,7 +10,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
 
+from mmturbox import ops
 from mmturbox.ops import mmcv_ext
 from mmturbox.ops.mmcv_ext._names import NAMES
 from mmturbox.ops.mmcv_ext._provided import PROVIDED
@@ -121,7 +123,7 @@ assert mmcv_ext.status().startswith('compiled')
 assert mmcv_ext.install(force=True)
 assert mmcv._ext.is_mmturbox
 assert mmcv._ext.hard_voxelize_forward.__module__.startswith('mmturbox')
-assert mmcv._ext.pixel_group() == 'compiled pixel_group'
+assert mmcv._ext.upfirdn2d() == 'compiled upfirdn2d'
 assert mmcv.ops.voxelize.ext_module is mmcv._ext
 print(mmcv_ext.status())
 """ + RUN_AN_OP, mmcv_with(tmp_path, '_ext.py', COMPILED))
@@ -189,6 +191,27 @@ def test_parameters_are_named_and_ordered_as_mmcv_binds_them():
         names = list(inspect.signature(PROVIDED[name]).parameters)
         assert names in orders, name
     assert len(bound) >= 15
+
+
+def test_modules_to_adapt_are_listed_where_no_import_is_needed():
+    from mmturbox.ops.mmcv_ext import _adapt, _finder
+    assert set(_finder.ADAPTED) == set(_adapt._ADAPTERS)
+
+
+@needs_mmcv
+def test_functions_that_ask_for_cuda_take_cpu_tensors():
+    """mmcv's allocate on the current CUDA device."""
+    mmcv_ext.install()
+    mmcv_ops = pytest.importorskip('mmcv.ops')
+    points = torch.rand(2, 30, 3, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(mmcv_ops.furthest_point_sample(points, 5),
+                       ops.furthest_point_sample(points, 5))
+    assert torch.equal(mmcv_ops.knn(3, points), ops.knn(3, points))
+    assert torch.equal(
+        mmcv_ops.knn(3, xyz=points, center_xyz=points[:, :4].contiguous()),
+        ops.knn(3, points, points[:, :4]))
+    sampler = mmcv_ops.PointsSampler([4], ['FS'])
+    assert sampler(points, torch.rand(2, 3, 30)).shape == (2, 8)
 
 
 def test_one_name_cannot_be_provided_twice(monkeypatch):

@@ -12,23 +12,50 @@ from types import ModuleType
 
 import torch
 
-from .. import nms3d, nms3d_normal, points_in_boxes_all, points_in_boxes_part
+from .. import (
+    furthest_point_sample,
+    knn,
+    nms3d,
+    nms3d_normal,
+    points_in_boxes_all,
+    points_in_boxes_part,
+)
+from .boxes import batched_nms
 
 
-def _points_in_boxes(module: ModuleType) -> None:
-    """Take CPU tensors.
+def _on_cpu(*functions: Callable) -> Callable[[ModuleType], None]:
+    """An adapter that lets functions of ours take CPU tensors.
 
-    mmcv's functions ask for the current CUDA device first, which fails where
-    torch has no CUDA.
+    mmcv's of the same name ask for the current CUDA device or allocate on it
+    first, which fails where torch has no CUDA.
     """
-    for ours in (points_in_boxes_part, points_in_boxes_all):
-        stock = getattr(module, ours.__name__)
 
-        def either(points, boxes, stock=stock, ours=ours):
-            op = stock if points.is_cuda else ours
-            return op(points, boxes)
+    def adapter(module: ModuleType) -> None:
+        for ours in functions:
+            stock = getattr(module, ours.__name__)
 
-        setattr(module, ours.__name__, functools.wraps(stock)(either))
+            def either(*args, stock=stock, ours=ours, **kwargs):
+                tensor = next(value for value in (*args, *kwargs.values())
+                              if isinstance(value, torch.Tensor))
+                return (stock if tensor.is_cuda else ours)(*args, **kwargs)
+
+            setattr(module, ours.__name__, functools.wraps(stock)(either))
+
+    return adapter
+
+
+def _carafe(module: ModuleType) -> None:
+    """Go backward on every device: mmcv's naive form asks for CUDA there."""
+
+    def backward(ctx, grad_output):
+        features, masks = ctx.saved_tensors
+        grads = torch.zeros_like(features), torch.zeros_like(masks)
+        module.ext_module.carafe_naive_backward(
+            grad_output.contiguous(), features, masks, *grads,
+            ctx.kernel_size, ctx.group_size, ctx.scale_factor)
+        return *grads, None, None, None
+
+    module.CARAFENaiveFunction.backward = staticmethod(backward)
 
 
 def _when_empty(name: str, function: Callable) -> Callable:
@@ -51,12 +78,13 @@ def _when_empty(name: str, function: Callable) -> Callable:
 
 
 def _nms(module: ModuleType) -> None:
-    """Answer for zero boxes.
+    """Answer for zero boxes; keep classes apart without moving boxes.
 
-    mmcv's ``batched_nms`` takes their maximum, which fails, and its
-    ``nms_rotated`` returns None in place of the indices.
+    Of zero boxes, mmcv's ``batched_nms`` takes the maximum, which fails, and
+    its ``nms_rotated`` returns None in place of the indices. It moves classes
+    apart by adding to the coordinates, which costs them precision.
     """
-    module.batched_nms = _when_empty('boxes', module.batched_nms)
+    module.batched_nms = _when_empty('boxes', batched_nms(module.batched_nms))
     module.nms_rotated = _when_empty('dets', module.nms_rotated)
 
 
@@ -94,9 +122,13 @@ def _sparse_ops(module: ModuleType) -> None:
 
 
 _ADAPTERS = {
+    'mmcv.ops.carafe': _carafe,
+    'mmcv.ops.furthest_point_sample': _on_cpu(furthest_point_sample),
     'mmcv.ops.iou3d': _iou3d,
+    'mmcv.ops.knn': _on_cpu(knn),
     'mmcv.ops.nms': _nms,
-    'mmcv.ops.points_in_boxes': _points_in_boxes,
+    'mmcv.ops.points_in_boxes': _on_cpu(points_in_boxes_part,
+                                        points_in_boxes_all),
     'mmcv.ops.scatter_points': _scatter_points,
     'mmcv.ops.sparse_ops': _sparse_ops,
 }

@@ -11,8 +11,10 @@ from pathlib import Path
 
 EXT = 'mmcv._ext'
 # Modules whose Python code fails before it calls _ext, see _adapt.py.
-ADAPTED = ('mmcv.ops.iou3d', 'mmcv.ops.nms', 'mmcv.ops.points_in_boxes',
-           'mmcv.ops.scatter_points', 'mmcv.ops.sparse_ops')
+ADAPTED = ('mmcv.ops.carafe', 'mmcv.ops.furthest_point_sample',
+           'mmcv.ops.iou3d', 'mmcv.ops.knn', 'mmcv.ops.nms',
+           'mmcv.ops.points_in_boxes', 'mmcv.ops.scatter_points',
+           'mmcv.ops.sparse_ops')
 
 
 def _package():
