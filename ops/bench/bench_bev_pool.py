@@ -41,7 +41,8 @@ def frustum(device: str = 'cpu') -> Tensor:
 
 def _outer_product(depth: Tensor, context: Tensor, rows: Tensor) -> Tensor:
     """``rows`` sends what is outside to a row more."""
-    products = depth[..., None] * context.permute(0, 1, 3, 4, 2)[:, :, None]
+    last = context.permute(0, 1, 3, 4, 2).contiguous()
+    products = depth[..., None] * last[:, :, None]
     channels, cells = context.shape[2], GRID[0] * GRID[1]
     out = products.new_zeros(cells + 1, channels)
     out = out.index_add_(0, rows, products.view(-1, channels))
