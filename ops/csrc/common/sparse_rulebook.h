@@ -1,0 +1,95 @@
+// Coordinates of sparse tensors and what a convolution does to them; shared
+// by the CPU and the CUDA kernels.
+#pragma once
+
+#include <cstdint>
+
+#include "host_device.h"
+
+namespace mmturbox {
+
+constexpr int kMaxAxes = 4;
+
+// A batch of grids; cells are numbered with the last axis fastest.
+struct SparseGrid {
+  int axes;
+  int64_t batch;
+  int64_t size[kMaxAxes];
+
+  // The number of a cell, -1 outside. `coords` holds the batch first.
+  MMTURBOX_HD int64_t key(const int64_t* coords) const {
+    if (coords[0] < 0 || coords[0] >= batch) return -1;
+    int64_t number = coords[0];
+    for (int a = 0; a < axes; ++a) {
+      if (coords[a + 1] < 0 || coords[a + 1] >= size[a]) return -1;
+      number = number * size[a] + coords[a + 1];
+    }
+    return number;
+  }
+
+  MMTURBOX_HD int64_t key_of_row(const int32_t* row) const {
+    int64_t coords[kMaxAxes + 1] = {};
+    for (int a = 0; a <= axes; ++a) coords[a] = row[a];
+    return key(coords);
+  }
+
+  MMTURBOX_HD void row(int64_t number, int32_t* coords) const {
+    for (int a = axes - 1; a >= 0; --a) {
+      coords[a + 1] = static_cast<int32_t>(number % size[a]);
+      number /= size[a];
+    }
+    coords[0] = static_cast<int32_t>(number);
+  }
+};
+
+// One convolution between two grids. A submanifold one has `in` == `out`,
+// stride 1, and a padding of half its kernel times its dilation.
+struct SparseLayer {
+  SparseGrid in, out;
+  int64_t kernel[kMaxAxes], stride[kMaxAxes], padding[kMaxAxes],
+      dilation[kMaxAxes];
+  bool transposed;
+
+  MMTURBOX_HD int64_t taps() const {
+    int64_t product = 1;
+    for (int a = 0; a < in.axes; ++a) product *= kernel[a];
+    return product;
+  }
+
+  // Where tap `tap` of one axis takes coordinate `c`; -1 if nowhere.
+  MMTURBOX_HD int64_t along(int a, int64_t c, int64_t tap) const {
+    int64_t to;
+    if (transposed) {
+      to = c * stride[a] - padding[a] + tap * dilation[a];
+    } else {
+      to = c + padding[a] - tap * dilation[a];
+      if (stride[a] != 1) {
+        if (to < 0 || to % stride[a] != 0) return -1;
+        to /= stride[a];
+      }
+    }
+    return to >= 0 && to < out.size[a] ? to : -1;
+  }
+
+  // The key, on the first `axes` axes, of the output that input `row` reaches
+  // by tap `k` of these axes; -1 if it reaches none. For a submanifold layer
+  // taken with the taps reversed that is the cell which output `row` reads.
+  MMTURBOX_HD int64_t reach(const int32_t* row, int64_t k, int axes) const {
+    int64_t tap[kMaxAxes] = {};
+    for (int a = axes - 1; a >= 0; --a) {
+      tap[a] = k % kernel[a];
+      k /= kernel[a];
+    }
+    if (row[0] < 0 || row[0] >= in.batch) return -1;
+    int64_t number = row[0];
+    for (int a = 0; a < axes; ++a) {
+      if (row[a + 1] < 0 || row[a + 1] >= in.size[a]) return -1;
+      const int64_t to = along(a, row[a + 1], tap[a]);
+      if (to < 0) return -1;
+      number = number * out.size[a] + to;
+    }
+    return number;
+  }
+};
+
+}  // namespace mmturbox
