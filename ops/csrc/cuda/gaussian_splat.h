@@ -16,7 +16,7 @@ struct SplatShape {
 // Columns of the table that a block sums.
 constexpr int64_t kSplatColumns = 20;
 
-inline int64_t splat_chunks(int64_t columns) {
+MMTURBOX_HD int64_t splat_chunks(int64_t columns) {
   return (columns + kSplatColumns - 1) / kSplatColumns;
 }
 
