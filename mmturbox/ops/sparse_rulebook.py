@@ -19,6 +19,8 @@ from torch import Tensor
 
 from ._library import define
 
+_MAX_LEVELS = 8  # that the CUDA kernel finds at once
+
 
 class SparseTables(NamedTuple):
     """The tables of one sparse convolution from N to M rows, K taps.
@@ -176,7 +178,7 @@ def _out_keys(coords: Tensor, tap: Tensor, batch_size: int,
 
 def sparse_subm_table_reference(
         coords: Tensor, batch_size: int, shape: list[int], kernel: list[int],
-        dilation: list[int]) -> tuple[Tensor, Tensor]:
+        dilation: list[int], ascending: bool) -> tuple[Tensor, Tensor]:
     coords = coords.long()
     keys, order = _pack(coords, batch_size, shape).sort(stable=True)
     rows = []
@@ -222,7 +224,7 @@ def sparse_conv_table_reference(
         coords: Tensor, out_coords: Tensor, batch_size: int,
         shape: list[int], out_shape: list[int], kernel: list[int],
         stride: list[int], padding: list[int], dilation: list[int],
-        transposed: bool) -> tuple[Tensor, Tensor, Tensor]:
+        transposed: bool, ascending: bool) -> tuple[Tensor, Tensor, Tensor]:
     keys, order = _pack(out_coords.long(), batch_size,
                         out_shape).sort(stable=True)
     chain = _chain(*_pack(coords.long(), batch_size, shape).sort(stable=True))
@@ -242,10 +244,11 @@ def sparse_conv_table_reference(
     return torch.stack(down), torch.stack(up), chain
 
 
-# Operators.
+# Operators. `ascending` promises rows in the grid, sorted and distinct, which
+# saves a sort; output coordinates always are so.
 
 
-def _subm_fake(coords, batch_size, shape, kernel, dilation):
+def _subm_fake(coords, batch_size, shape, kernel, dilation, ascending):
     rows = coords.shape[0]
     return (coords.new_empty((math.prod(kernel), rows)),
             coords.new_empty((rows,)))
@@ -261,7 +264,7 @@ def _coords_fake(coords, batch_size, shape, out_shapes, kernel, stride,
 
 
 def _table_fake(coords, out_coords, batch_size, shape, out_shape, kernel,
-                stride, padding, dilation, transposed):
+                stride, padding, dilation, transposed, ascending):
     taps = math.prod(kernel)
     return (coords.new_empty((taps, out_coords.shape[0])),
             coords.new_empty((taps, coords.shape[0])),
@@ -270,7 +273,7 @@ def _table_fake(coords, out_coords, batch_size, shape, out_shape, kernel,
 
 _subm_table = define(
     'sparse_subm_table(Tensor coords, int batch_size, int[] shape, '
-    'int[] kernel, int[] dilation) -> (Tensor, Tensor)',
+    'int[] kernel, int[] dilation, bool ascending) -> (Tensor, Tensor)',
     sparse_subm_table_reference, _subm_fake)
 _conv_coords = define(
     'sparse_conv_coords(Tensor coords, int batch_size, int[] shape, '
@@ -280,7 +283,7 @@ _conv_coords = define(
 _conv_table = define(
     'sparse_conv_table(Tensor coords, Tensor out_coords, int batch_size, '
     'int[] shape, int[] out_shape, int[] kernel, int[] stride, '
-    'int[] padding, int[] dilation, bool transposed) '
+    'int[] padding, int[] dilation, bool transposed, bool ascending) '
     '-> (Tensor, Tensor, Tensor)', sparse_conv_table_reference, _table_fake)
 
 
@@ -310,9 +313,10 @@ def check_coords(coords: Tensor, batch_size: int,
 
 
 def _subm_rulebook(coords: Tensor, batch_size: int, shape: tuple[int, ...],
-                   spec: SparseSpec, unique: bool) -> SparseRulebook:
+                   spec: SparseSpec, unique: bool,
+                   ascending: bool) -> SparseRulebook:
     table, chain = _subm_table(coords, batch_size, shape, spec.kernel,
-                               spec.dilation)
+                               spec.dilation, ascending)
     if coords.device.type == 'cpu':
         unique = not bool((chain >= 0).any())
     if unique:
@@ -331,12 +335,13 @@ def _subm_rulebook(coords: Tensor, batch_size: int, shape: tuple[int, ...],
 
 
 def _conv_rulebook(coords: Tensor, out_coords: Tensor, batch_size: int,
-                   shape: tuple[int, ...], spec: SparseSpec,
-                   unique: bool) -> SparseRulebook:
+                   shape: tuple[int, ...], spec: SparseSpec, unique: bool,
+                   ascending: bool) -> SparseRulebook:
     out_shape = spec.out_shape(shape)
     table, transposed, chain = _conv_table(
         coords, out_coords, batch_size, shape, out_shape, spec.kernel,
-        spec.stride, spec.padding, spec.dilation, spec.kind == 'transposed')
+        spec.stride, spec.padding, spec.dilation, spec.kind == 'transposed',
+        ascending)
     if coords.device.type == 'cpu':
         unique = not bool((chain >= 0).any())
     return SparseRulebook(
@@ -351,7 +356,7 @@ def _steps(specs: list[SparseSpec]) -> list[list[SparseSpec]]:
         if spec.kind == 'subm':
             continue
         simple = spec.kind == 'conv' and max(spec.dilation) == 1
-        if simple and joined:
+        if simple and joined and len(runs[-1]) < _MAX_LEVELS:
             runs[-1].append(spec)
         else:
             runs.append([spec])
@@ -422,14 +427,16 @@ def sparse_rulebooks(coords: Tensor,
         here = spec.out_shape(here)
         check_coords(coords, batch_size, here)
     levels = iter(_all_coords(coords, batch_size, shape, specs))
-    rulebooks = []
+    rulebooks, ascending = [], False
     for spec in specs:
         if spec.kind == 'subm':
-            book = _subm_rulebook(coords, batch_size, shape, spec, unique)
+            book = _subm_rulebook(coords, batch_size, shape, spec, unique,
+                                  ascending)
         else:
             book = _conv_rulebook(coords, next(levels), batch_size, shape,
-                                  spec, unique)
-            coords, shape, unique = book.coords, book.spatial_shape, True
+                                  spec, unique, ascending)
+            coords, shape = book.coords, book.spatial_shape
+            unique = ascending = True
         rulebooks.append(book)
     return rulebooks
 

@@ -130,7 +130,7 @@ def op_calls(coords, batch_size, shape):
         spec = spec.per_axis(len(shape))
         if spec.kind == 'subm':
             yield 'sparse_subm_table', (coords, batch_size, shape,
-                                        spec.kernel, spec.dilation)
+                                        spec.kernel, spec.dilation, False)
             continue
         out_shape = spec.out_shape(shape)
         rest = (spec.kernel, spec.stride, spec.padding, spec.dilation,
@@ -139,7 +139,7 @@ def op_calls(coords, batch_size, shape):
         yield 'sparse_conv_coords', arguments
         out = OPS.sparse_conv_coords(*arguments)[0]
         yield 'sparse_conv_table', (coords, out, batch_size, shape,
-                                    out_shape, *rest)
+                                    out_shape, *rest, False)
 
 
 @pytest.mark.parametrize('rows', [0, 1, 37, 700])

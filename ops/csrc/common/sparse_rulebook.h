@@ -56,6 +56,15 @@ struct SparseLayer {
     return product;
   }
 
+  // The layer from outputs back to inputs.
+  MMTURBOX_HD SparseLayer inverse() const {
+    SparseLayer back = *this;
+    back.in = out;
+    back.out = in;
+    back.transposed = !transposed;
+    return back;
+  }
+
   // Where tap `tap` of one axis takes coordinate `c`; -1 if nowhere.
   MMTURBOX_HD int64_t along(int a, int64_t c, int64_t tap) const {
     int64_t to;
@@ -89,6 +98,52 @@ struct SparseLayer {
       number = number * out.size[a] + to;
     }
     return number;
+  }
+};
+
+// Where the first of the ascending `keys` that is not less than `key` stands.
+MMTURBOX_HD int64_t first_at_least(const int64_t* keys, int64_t count,
+                                   int64_t key) {
+  int64_t low = 0, high = count;
+  while (low < high) {
+    const int64_t middle = (low + high) / 2;
+    if (keys[middle] < key)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+// Strided layers one after another (dilation 1, not transposed), of which
+// the first maps the input. What a cell reaches through them is a box.
+constexpr int kMaxLevels = 8;
+struct SparseLevels {
+  int count;
+  SparseLayer layer[kMaxLevels];
+
+  // The most cells of the last grid that one cell reaches on an axis.
+  MMTURBOX_HD int64_t most(int a) const {
+    int64_t length = 1;
+    for (int l = 0; l < count; ++l)
+      length = (length + layer[l].kernel[a] - 2) / layer[l].stride[a] + 1;
+    return length;
+  }
+
+  // The first cell of the last grid that coordinate `c` reaches on an axis,
+  // and how many there are.
+  MMTURBOX_HD int64_t reach(int a, int64_t c, int64_t* length) const {
+    int64_t low = c, high = c;
+    for (int l = 0; l < count && low <= high; ++l) {
+      const SparseLayer& at = layer[l];
+      const int64_t s = at.stride[a];
+      low += at.padding[a] - at.kernel[a] + 1;
+      low = low > 0 ? (low + s - 1) / s : 0;
+      high = (high + at.padding[a]) / s;
+      if (high >= at.out.size[a]) high = at.out.size[a] - 1;
+    }
+    *length = low <= high ? high - low + 1 : 0;
+    return low;
   }
 };
 

@@ -1,6 +1,7 @@
-// CPU kernel of mmturbox::sparse_conv: tiles of output rows, whose sums stay
-// in the cache while all taps add to them.
+// CPU kernels of mmturbox::sparse_conv{,_weight_grad}. Of the former, tiles of
+// output rows stay in the cache while all taps add to their sums.
 #include "sparse_blocks.h"
+#include "sparse_weight_grad.h"
 
 namespace mmturbox {
 namespace {
@@ -192,10 +193,31 @@ Tensor sparse_conv(const Tensor& features_in, const Tensor& weight_in,
   return in_type(out, features_in.scalar_type());
 }
 
+Tensor sparse_conv_weight_grad(const Tensor& features_in,
+                               const Tensor& grad_in, const Tensor& table_in,
+                               const std::optional<Tensor>& chain_in,
+                               int64_t unchained) {
+  const Tensor features = compute_tensor(features_in);
+  const Tensor grad = compute_tensor(grad_in);
+  const Tensor table = torch::stable::contiguous(table_in);
+  const std::optional<Tensor> chain = dense(chain_in);
+  const int64_t C = grad.size(1);
+  Tensor out = torch::stable::new_empty(
+      features, {table.size(0), features.size(1), C});
+  MMTURBOX_DISPATCH_FLOAT(features.scalar_type(), "sparse_conv_weight_grad", {
+    weight_grad<scalar_t>({reads<scalar_t>(features, table, chain, unchained),
+                           grad.const_data_ptr<scalar_t>(), C,
+                           padded<scalar_t>(C),
+                           out.mutable_data_ptr<scalar_t>()});
+  });
+  return in_type(out, features_in.scalar_type());
+}
+
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(mmturbox, CPU, m) {
   m.impl("sparse_conv", TORCH_BOX(&sparse_conv));
+  m.impl("sparse_conv_weight_grad", TORCH_BOX(&sparse_conv_weight_grad));
 }
 
 }  // namespace mmturbox

@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "../common/sparse_rulebook.h"
+#include "../common/sparse_layers.h"
 #include "compute.h"
 
 namespace mmturbox {
@@ -139,12 +139,6 @@ void read_planes(const T* grad, const int64_t* keys, const int32_t* owner,
       });
 }
 
-SparseGrid dense_grid(int64_t batch, const int64_t* size, int64_t axes) {
-  SparseGrid grid{static_cast<int>(axes), batch, {}};
-  std::copy_n(size, axes, grid.size);
-  return grid;
-}
-
 // FUNCTION<integer of the size of TYPE>(...)
 #define MMTURBOX_BY_SIZE(TYPE, FUNCTION, ...)        \
   do {                                               \
@@ -179,7 +173,7 @@ std::tuple<Tensor, Tensor> sparse_to_dense(const Tensor& features_in,
   const Tensor features = torch::stable::contiguous(features_in);
   const Tensor coords = torch::stable::contiguous(coords_in);
   const SparseGrid grid =
-      dense_grid(batch_size, shape.data(), shape.size());
+      make_grid(batch_size, shape.data(), shape.size());
   int64_t cells = 1;
   for (const int64_t size : shape) cells *= size;
   Tensor owner = torch::stable::new_empty(coords, {batch_size * cells});
@@ -205,7 +199,7 @@ Tensor sparse_to_dense_grad(const Tensor& grad_in, const Tensor& coords_in,
   const Tensor owner = torch::stable::contiguous(owner_in);
   const int64_t N = coords.size(0);
   const SparseGrid grid =
-      dense_grid(grad.size(0), grad.sizes().data() + 2, grad.dim() - 2);
+      make_grid(grad.size(0), grad.sizes().data() + 2, grad.dim() - 2);
   int64_t cells = 1;
   for (int a = 0; a < grid.axes; ++a) cells *= grid.size[a];
   std::vector<int64_t> keys(N);

@@ -1,5 +1,5 @@
 // CPU kernels of mmturbox::sparse_{subm_table,conv_coords,conv_table}.
-#include "../common/sparse_rulebook.h"
+#include "../common/sparse_layers.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -13,34 +13,7 @@
 namespace mmturbox {
 namespace {
 
-using Sizes = std::vector<int64_t>;
-
 constexpr int64_t kLines = 4096;  // of a task
-
-int64_t cells(const SparseGrid& grid) {
-  int64_t count = grid.batch;
-  for (int a = 0; a < grid.axes; ++a) count *= grid.size[a];
-  return count;
-}
-
-SparseGrid make_grid(int64_t batch, const int64_t* size, int64_t axes) {
-  SparseGrid grid{static_cast<int>(axes), batch, {}};
-  std::copy_n(size, axes, grid.size);
-  return grid;
-}
-
-SparseLayer make_layer(const SparseGrid& in, const int64_t* out_size,
-                       const int64_t* kernel, const int64_t* stride,
-                       const int64_t* padding, const int64_t* dilation,
-                       bool transposed) {
-  SparseLayer layer{in, make_grid(in.batch, out_size, in.axes),
-                    {}, {}, {}, {}, transposed};
-  std::copy_n(kernel, in.axes, layer.kernel);
-  std::copy_n(stride, in.axes, layer.stride);
-  std::copy_n(padding, in.axes, layer.padding);
-  std::copy_n(dilation, in.axes, layer.dilation);
-  return layer;
-}
 
 // Rows by ascending key, equal ones in the order they have, and the lines
 // they form along the last axis.
@@ -56,7 +29,7 @@ struct SortedRows {
   SortedRows(const int32_t* data, int64_t count, const SparseGrid& grid)
       : rows(data), axes(grid.axes), keys(count), last(count) {
     for (int64_t i = 0; i < count; ++i) keys[i] = grid.key_of_row(row(i));
-    radix_sort(keys, cells(grid), &order);
+    radix_sort(keys, num_cells(grid), &order);
     for (int64_t i = 0; i < count; ++i) {
       last[i] = row(order[i])[axes];
       if (keys[i] < 0) continue;
@@ -134,21 +107,16 @@ void walk_all(const SparseLayer& layer, const SortedRows& rows,
 
 std::tuple<Tensor, Tensor> sparse_subm_table(const Tensor& coords_in,
                                              int64_t batch_size, Sizes shape,
-                                             Sizes kernel, Sizes dilation) {
+                                             Sizes kernel, Sizes dilation,
+                                             bool) {
   const Tensor coords = torch::stable::contiguous(coords_in);
   const int64_t N = coords.size(0);
-  const SparseGrid grid = make_grid(batch_size, shape.data(), shape.size());
-  const Sizes stride(shape.size(), 1);
-  Sizes padding(shape.size());
-  for (size_t a = 0; a < shape.size(); ++a)
-    padding[a] = kernel[a] / 2 * dilation[a];
   const SparseLayer layer =
-      make_layer(grid, shape.data(), kernel.data(), stride.data(),
-                 padding.data(), dilation.data(), false);
+      make_subm_layer(batch_size, shape, kernel, dilation);
   const int64_t K = layer.taps();
   Tensor table = torch::stable::new_empty(coords, {K, N});
   Tensor chain = torch::stable::new_empty(coords, {N});
-  const SortedRows rows(coords.const_data_ptr<int32_t>(), N, grid);
+  const SortedRows rows(coords.const_data_ptr<int32_t>(), N, layer.in);
   rows.write_chain(chain.mutable_data_ptr<int32_t>());
   int32_t* out = table.mutable_data_ptr<int32_t>();
   std::fill(out, out + K * N, -1);
@@ -182,7 +150,7 @@ std::vector<int64_t> reached_keys(const SparseLayer& layer,
     }
     all.insert(all.end(), keys.begin(), keys.end());
   }
-  radix_sort(all, cells(layer.out), nullptr);
+  radix_sort(all, num_cells(layer.out), nullptr);
   all.erase(std::unique(all.begin(), all.end()), all.end());
   return all;
 }
@@ -216,7 +184,7 @@ std::vector<Tensor> sparse_conv_coords(const Tensor& coords_in,
 std::tuple<Tensor, Tensor, Tensor> sparse_conv_table(
     const Tensor& coords_in, const Tensor& out_coords_in, int64_t batch_size,
     Sizes shape, Sizes out_shape, Sizes kernel, Sizes stride, Sizes padding,
-    Sizes dilation, bool transposed) {
+    Sizes dilation, bool transposed, bool) {
   const Tensor coords = torch::stable::contiguous(coords_in);
   const Tensor out_coords = torch::stable::contiguous(out_coords_in);
   const int64_t N = coords.size(0), M = out_coords.size(0);

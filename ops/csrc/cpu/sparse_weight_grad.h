@@ -1,9 +1,10 @@
-// CPU kernel of mmturbox::sparse_conv_weight_grad: sums of a few taps stay in
-// the cache while the rows stream by.
+// The weight gradient of sparse convolution on the CPU: sums of a few taps
+// stay in the cache while the rows stream by.
+#pragma once
+
 #include "sparse_blocks.h"
 
 namespace mmturbox {
-namespace {
 
 constexpr int64_t kSlice = 32;      // input channels of a task
 constexpr int64_t kTaps = 9;        // and its taps
@@ -166,32 +167,6 @@ void weight_grad(const GradTask<T>& task) {
       for (int64_t i = begin; i < end; ++i)
         task.out[i] += others[(part - 1) * size + i];
   });
-}
-
-Tensor sparse_conv_weight_grad(const Tensor& features_in,
-                               const Tensor& grad_in, const Tensor& table_in,
-                               const std::optional<Tensor>& chain_in,
-                               int64_t unchained) {
-  const Tensor features = compute_tensor(features_in);
-  const Tensor grad = compute_tensor(grad_in);
-  const Tensor table = torch::stable::contiguous(table_in);
-  const std::optional<Tensor> chain = dense(chain_in);
-  const int64_t C = grad.size(1);
-  Tensor out = torch::stable::new_empty(
-      features, {table.size(0), features.size(1), C});
-  MMTURBOX_DISPATCH_FLOAT(features.scalar_type(), "sparse_conv_weight_grad", {
-    weight_grad<scalar_t>({reads<scalar_t>(features, table, chain, unchained),
-                           grad.const_data_ptr<scalar_t>(), C,
-                           padded<scalar_t>(C),
-                           out.mutable_data_ptr<scalar_t>()});
-  });
-  return in_type(out, features_in.scalar_type());
-}
-
-}  // namespace
-
-STABLE_TORCH_LIBRARY_IMPL(mmturbox, CPU, m) {
-  m.impl("sparse_conv_weight_grad", TORCH_BOX(&sparse_conv_weight_grad));
 }
 
 }  // namespace mmturbox
