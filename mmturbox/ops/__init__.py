@@ -6,6 +6,12 @@ from .batched_nms import batched_nms, batched_nms_padded, multiclass_nms
 from .bev_pool import bev_cells, bev_pool, bev_pool_intervals
 from .box_iou_rotated import box_iou_rotated
 from .circle_nms import circle_nms
+from .deform_conv import deform_conv2d
+from .deformable_aggregation import (
+    deformable_aggregation,
+    deformable_aggregation_per_point,
+    deformable_aggregation_split,
+)
 from .diff_iou_rotated import (
     diff_iou_rotated_2d,
     diff_iou_rotated_3d,
@@ -29,6 +35,10 @@ from .gaussian_splat import (
     gaussian_splat,
     gaussian_splat_dense,
     gaussian_splat_probabilistic,
+)
+from .geometry_kernel_attn import (
+    geometry_kernel_attn,
+    geometry_kernel_attn_ragged,
 )
 from .group_points import gather_points, group_points
 from .indice_pairs import indice_pairs, tables_from_pairs
@@ -73,12 +83,15 @@ __all__ = [
     'VoxelGroups', 'affine_inverse', 'apply_affine', 'ball_query',
     'batched_nms', 'batched_nms_padded', 'bev_cells', 'bev_pool',
     'bev_pool_intervals', 'box_iou_rotated', 'boxes_overlap_bev', 'circle_nms',
+    'deform_conv2d', 'deformable_aggregation',
+    'deformable_aggregation_per_point', 'deformable_aggregation_split',
     'diff_iou_rotated_2d', 'diff_iou_rotated_3d', 'draw_box_gaussians',
     'draw_gaussians', 'dynamic_scatter', 'dynamic_voxelize',
     'furthest_point_sample', 'furthest_point_sample_with_dist',
     'gather_points', 'gaussian_focal_loss', 'gaussian_precisions',
     'gaussian_radii', 'gaussian_splat', 'gaussian_splat_dense',
-    'gaussian_splat_probabilistic', 'group_points', 'hard_voxelize',
+    'gaussian_splat_probabilistic', 'geometry_kernel_attn',
+    'geometry_kernel_attn_ragged', 'group_points', 'hard_voxelize',
     'hard_voxelize_batch', 'indice_pairs', 'knn', 'ms_deform_attn',
     'ms_deform_attn_ragged', 'multiclass_nms', 'native', 'nms', 'nms3d',
     'nms3d_normal', 'nms_match', 'nms_rotated', 'pack_hits', 'pillar_grads',

@@ -59,8 +59,9 @@ MMTURBOX_INLINE bool make_tap(T px, T py, int64_t height, int64_t width,
   return true;
 }
 
-// Most channels at a time that have a loop of their own.
-constexpr int64_t kMaxLane = 64;
+// Reads that are summed before they join the total, whose rounding then
+// grows with the number of such parts alone.
+constexpr int64_t kPart = 32;
 
 // out[c] += sum of weight[i * step] * tap i, for N channels from `base`.
 // A corner outside of the map reads `zeros`.
@@ -69,27 +70,35 @@ MMTURBOX_INLINE void gather_lanes(const T* base, const T* zeros,
                                   const Tap<T>* taps, int64_t num,
                                   const T* weight, int64_t step, T* out) {
   constexpr int kLanes = sizeof(V) / sizeof(T), kVectors = N / kLanes;
-  V sum[kVectors];
-  for (int v = 0; v < kVectors; ++v) load(out + v * kLanes, &sum[v]);
-  for (int64_t i = 0; i < num; ++i) {
-    const Tap<T>& tap = taps[i];
-    const T* row[4];
-    T w[4];
-    for (int k = 0; k < 4; ++k) {
-      row[k] = tap.at[k] < 0 ? zeros : base + tap.at[k];
-      w[k] = tap.weight[k] * weight[i * step];
-    }
-    for (int v = 0; v < kVectors; ++v)
+  for (int64_t begin = 0; begin < num; begin += kPart) {
+    const int64_t end = begin + kPart < num ? begin + kPart : num;
+    V sum[kVectors] = {};
+    for (int64_t i = begin; i < end; ++i) {
+      const Tap<T>& tap = taps[i];
+      const T* row[4];
+      T w[4];
       for (int k = 0; k < 4; ++k) {
-        V values;
-        load(row[k] + v * kLanes, &values);
-        sum[v] += values * w[k];
+        row[k] = tap.at[k] < 0 ? zeros : base + tap.at[k];
+        w[k] = tap.weight[k] * weight[i * step];
       }
+      for (int v = 0; v < kVectors; ++v) {
+        V corner[4];
+        for (int k = 0; k < 4; ++k) {
+          load(row[k] + v * kLanes, &corner[k]);
+          corner[k] *= w[k];
+        }
+        sum[v] += (corner[0] + corner[1]) + (corner[2] + corner[3]);
+      }
+    }
+    for (int v = 0; v < kVectors; ++v) {
+      V total;
+      load(out + v * kLanes, &total);
+      store(total + sum[v], out + v * kLanes);
+    }
   }
-  for (int v = 0; v < kVectors; ++v) store(sum[v], out + v * kLanes);
 }
 
-// Any number of channels, at most kMaxLane of them at a time.
+// Any number of channels.
 template <typename T>
 MMTURBOX_INLINE void gather(const T* base, const T* zeros, const Tap<T>* taps,
                             int64_t num, const T* weight, int64_t step,
