@@ -11,6 +11,8 @@ from mmturbox.registry import MODELS
 
 TWINS = {
     'CenterHead': 'dense_heads.center_head',
+    'DCN': 'layers.deform_conv',
+    'DCNv2': 'layers.deform_conv',
     'Det3DDataPreprocessor': 'data_preprocessors.det3d',
     'DynamicPillarFeatureNet': 'voxel_encoders.dynamic',
     'DynamicSimpleVFE': 'voxel_encoders.dynamic',

@@ -6,6 +6,7 @@ from .batched_nms import batched_nms, batched_nms_padded, multiclass_nms
 from .bev_pool import bev_cells, bev_pool, bev_pool_intervals
 from .box_iou_rotated import box_iou_rotated
 from .circle_nms import circle_nms
+from .deform_conv import deform_conv2d
 from .deformable_aggregation import (
     deformable_aggregation,
     deformable_aggregation_per_point,
@@ -82,7 +83,7 @@ __all__ = [
     'VoxelGroups', 'affine_inverse', 'apply_affine', 'ball_query',
     'batched_nms', 'batched_nms_padded', 'bev_cells', 'bev_pool',
     'bev_pool_intervals', 'box_iou_rotated', 'boxes_overlap_bev', 'circle_nms',
-    'deformable_aggregation',
+    'deform_conv2d', 'deformable_aggregation',
     'deformable_aggregation_per_point', 'deformable_aggregation_split',
     'diff_iou_rotated_2d', 'diff_iou_rotated_3d', 'draw_box_gaussians',
     'draw_gaussians', 'dynamic_scatter', 'dynamic_voxelize',
