@@ -3,7 +3,6 @@
 import pytest
 import torch
 from mmengine.registry import MODELS as ROOT
-from mmengine.runner.checkpoint import load_state_dict
 
 pytest.importorskip('mmcv')
 
@@ -79,22 +78,33 @@ def test_any_batch_works_for_any_step(step):
 
 
 @PAIRS
-def test_weights_load_both_ways_and_from_old_files(ours, stock):
+def test_weights_load_both_ways(ours, stock):
     twin, layer = make_pair(ours, stock, dict(kernel_size=3))
     layer.conv_offset.bias.data.fill_(0.5)
     twin.load_state_dict(layer.state_dict())
     assert bool((twin.conv_offset.bias == 0.5).all())
     layer.load_state_dict(twin.state_dict())
-    # Files of before version 2 have <layer>_offset beside <layer>, which
-    # mmengine's loading lets a layer see.
-    outer = torch.nn.Sequential()
-    outer.add_module('conv2', twin)
+
+
+@PAIRS
+@pytest.mark.parametrize('version', [None, 1, 2])
+def test_old_keys_are_upgraded_as_by_stock(ours, stock, version):
+    """Before version 2 <layer>_offset stood beside <layer>."""
+    twin, layer = make_pair(ours, stock, dict(kernel_size=3))
     old = {
-        key.replace('conv2.conv_offset', 'conv2_offset'): value + 1
-        for key, value in outer.state_dict().items()
+        f'conv2.{key}'.replace('conv2.conv_offset', 'conv2_offset'): value + 1
+        for key, value in layer.state_dict().items()
     }
-    load_state_dict(outer, old, strict=True)
-    assert bool((twin.conv_offset.bias == 1.5).all())
+    results = []
+    for module in (twin, layer):
+        found, missing, unexpected, errors = dict(old), [], [], []
+        module._load_from_state_dict(
+            found, 'conv2.', {} if version is None else
+            dict(version=version), True, missing, unexpected, errors)
+        results.append((list(found), missing, unexpected, errors))
+        assert ('conv2.conv_offset.bias' in found) == (version != 2)
+        assert torch.equal(module.weight, old['conv2.weight'])
+    assert results[0] == results[1]
 
 
 @pytest.mark.parametrize('name, kind', [('mmturbox.DCN', DCN),
