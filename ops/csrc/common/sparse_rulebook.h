@@ -72,7 +72,11 @@ struct SparseLayer {
       to = c * stride[a] - padding[a] + tap * dilation[a];
     } else {
       to = c + padding[a] - tap * dilation[a];
-      if (stride[a] != 1) {
+      // Division of 64 bits is slow: not for the strides in use.
+      if (stride[a] == 2) {
+        if (to < 0 || to % 2 != 0) return -1;
+        to /= 2;
+      } else if (stride[a] != 1) {
         if (to < 0 || to % stride[a] != 0) return -1;
         to /= stride[a];
       }
@@ -84,10 +88,10 @@ struct SparseLayer {
   // by tap `k` of these axes; -1 if it reaches none. For a submanifold layer
   // taken with the taps reversed that is the cell which output `row` reads.
   MMTURBOX_HD int64_t reach(const int32_t* row, int64_t k, int axes) const {
-    int64_t tap[kMaxAxes] = {};
+    int tap[kMaxAxes] = {}, rest = static_cast<int>(k);
     for (int a = axes - 1; a >= 0; --a) {
-      tap[a] = k % kernel[a];
-      k /= kernel[a];
+      tap[a] = rest % static_cast<int>(kernel[a]);
+      rest /= static_cast<int>(kernel[a]);
     }
     if (row[0] < 0 || row[0] >= in.batch) return -1;
     int64_t number = row[0];

@@ -13,7 +13,8 @@
 namespace mmturbox {
 namespace {
 
-constexpr int64_t kLines = 4096;  // of a task
+constexpr int64_t kLines = 4096;       // of a task
+constexpr int64_t kRowsAtOnce = 8192;  // of a task
 
 // Rows by ascending key, equal ones in the order they have, and the lines
 // they form along the last axis.
@@ -28,7 +29,11 @@ struct SortedRows {
 
   SortedRows(const int32_t* data, int64_t count, const SparseGrid& grid)
       : rows(data), axes(grid.axes), keys(count), last(count) {
-    for (int64_t i = 0; i < count; ++i) keys[i] = grid.key_of_row(row(i));
+    torch::stable::parallel_for(0, count, 1 << 13,
+                                [&](int64_t first, int64_t end) {
+                                  for (int64_t i = first; i < end; ++i)
+                                    keys[i] = grid.key_of_row(row(i));
+                                });
     radix_sort(keys, num_cells(grid), &order);
     for (int64_t i = 0; i < count; ++i) {
       last[i] = row(order[i])[axes];
@@ -105,6 +110,17 @@ void walk_all(const SparseLayer& layer, const SortedRows& rows,
       });
 }
 
+// (K, rows) of -1.
+Tensor empty_table(const Tensor& like, int64_t K, int64_t rows) {
+  Tensor table = torch::stable::new_empty(like, {K, rows});
+  int32_t* data = table.mutable_data_ptr<int32_t>();
+  torch::stable::parallel_for(0, K * rows, 1 << 16,
+                              [&](int64_t begin, int64_t end) {
+                                std::fill(data + begin, data + end, -1);
+                              });
+  return table;
+}
+
 std::tuple<Tensor, Tensor> sparse_subm_table(const Tensor& coords_in,
                                              int64_t batch_size, Sizes shape,
                                              Sizes kernel, Sizes dilation,
@@ -114,12 +130,11 @@ std::tuple<Tensor, Tensor> sparse_subm_table(const Tensor& coords_in,
   const SparseLayer layer =
       make_subm_layer(batch_size, shape, kernel, dilation);
   const int64_t K = layer.taps();
-  Tensor table = torch::stable::new_empty(coords, {K, N});
+  Tensor table = empty_table(coords, K, N);
   Tensor chain = torch::stable::new_empty(coords, {N});
   const SortedRows rows(coords.const_data_ptr<int32_t>(), N, layer.in);
   rows.write_chain(chain.mutable_data_ptr<int32_t>());
   int32_t* out = table.mutable_data_ptr<int32_t>();
-  std::fill(out, out + K * N, -1);
   walk_all(layer, rows, rows, [&](int64_t k, int32_t row, int32_t target) {
     out[(K - 1 - k) * N + row] = target;
   });
@@ -127,29 +142,43 @@ std::tuple<Tensor, Tensor> sparse_subm_table(const Tensor& coords_in,
   return {table, chain};
 }
 
+// Appends the keys of what one row reaches.
+void add_reached(const SparseLayer& layer, const int32_t* row,
+                 std::vector<int64_t>& keys) {
+  if (layer.in.key_of_row(row) < 0) return;
+  const int axes = layer.in.axes;
+  const size_t begin = keys.size();
+  keys.push_back(row[0]);
+  for (int a = 0; a < axes; ++a) {
+    // Each key so far stands for one choice on the axes before this one.
+    const size_t choices = keys.size() - begin;
+    size_t found = 0;
+    for (int64_t tap = layer.kernel[a] - 1; tap >= 0; --tap) {
+      const int64_t to = layer.along(a, row[a + 1], tap);
+      if (to < 0) continue;
+      ++found;
+      for (size_t i = 0; i < choices; ++i)
+        keys.push_back(keys[begin + i] * layer.out.size[a] + to);
+    }
+    keys.erase(keys.begin() + begin, keys.begin() + begin + choices);
+    if (found == 0) return;
+  }
+}
+
 // Sorted keys of the cells that any of the rows reaches.
 std::vector<int64_t> reached_keys(const SparseLayer& layer,
                                   const int32_t* rows, int64_t count) {
-  const int axes = layer.in.axes;
-  std::vector<int64_t> keys, next;
+  const int64_t chunks = (count + kRowsAtOnce - 1) / kRowsAtOnce;
+  std::vector<std::vector<int64_t>> parts(chunks);
+  torch::stable::parallel_for(0, chunks, 1, [&](int64_t first, int64_t end) {
+    for (int64_t i = first; i < end; ++i)
+      for (int64_t n = i * kRowsAtOnce;
+           n < std::min((i + 1) * kRowsAtOnce, count); ++n)
+        add_reached(layer, rows + n * (layer.in.axes + 1), parts[i]);
+  });
   std::vector<int64_t> all;
-  all.reserve(count * 4);
-  for (int64_t i = 0; i < count; ++i) {
-    const int32_t* row = rows + i * (axes + 1);
-    if (layer.in.key_of_row(row) < 0) continue;
-    keys.assign(1, row[0]);
-    for (int a = 0; a < axes; ++a) {
-      next.clear();
-      for (int64_t tap = layer.kernel[a] - 1; tap >= 0; --tap) {
-        const int64_t to = layer.along(a, row[a + 1], tap);
-        if (to < 0) continue;
-        for (const int64_t key : keys)
-          next.push_back(key * layer.out.size[a] + to);
-      }
-      keys.swap(next);
-    }
-    all.insert(all.end(), keys.begin(), keys.end());
-  }
+  for (const auto& part : parts)
+    all.insert(all.end(), part.begin(), part.end());
   radix_sort(all, num_cells(layer.out), nullptr);
   all.erase(std::unique(all.begin(), all.end()), all.end());
   return all;
@@ -193,8 +222,8 @@ std::tuple<Tensor, Tensor, Tensor> sparse_conv_table(
       kernel.data(), stride.data(), padding.data(), dilation.data(),
       transposed);
   const int64_t K = layer.taps();
-  Tensor table = torch::stable::new_empty(coords, {K, M});
-  Tensor reached = torch::stable::new_empty(coords, {K, N});
+  Tensor table = empty_table(coords, K, M);
+  Tensor reached = empty_table(coords, K, N);
   Tensor chain = torch::stable::new_empty(coords, {N});
   const SortedRows rows(coords.const_data_ptr<int32_t>(), N, layer.in);
   const SortedRows targets(out_coords.const_data_ptr<int32_t>(), M,
@@ -202,8 +231,6 @@ std::tuple<Tensor, Tensor, Tensor> sparse_conv_table(
   rows.write_chain(chain.mutable_data_ptr<int32_t>());
   int32_t* down = table.mutable_data_ptr<int32_t>();
   int32_t* up = reached.mutable_data_ptr<int32_t>();
-  std::fill(down, down + K * M, -1);
-  std::fill(up, up + K * N, -1);
   walk_all(layer, rows, targets, [&](int64_t k, int32_t row, int32_t target) {
     up[k * N + row] = target;
     int32_t& first = down[k * M + target];
