@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from test_ms_deform_attn import assert_repeats
 
 from mmturbox.ops import (
     geometry_kernel_attn,
@@ -146,7 +147,7 @@ def test_what_stands_behind_the_last_hit_is_not_read(device):
     for i, bad in ((3, math.nan), (4, math.nan), (5, 99)):
         inputs[i][int(mask.sum()):] = bad
     found = grads_of(geometry_kernel_attn_ragged, inputs, KERNEL)
-    assert all(map(torch.equal, found, expected))
+    assert_repeats(found, expected)
     assert not found[2][int(mask.sum()):].any()
 
 
@@ -192,6 +193,12 @@ def test_edges_of_shape_and_memory(device):
                     grads_of(geometry_kernel_attn, inputs, KERNEL),
                     strict=True):
         torch.testing.assert_close(a, b)
+
+
+def test_two_runs_give_the_same(device):
+    inputs = make_input(device, queries=50, channels=40)
+    assert_repeats(grads_of(geometry_kernel_attn, inputs, KERNEL),
+                   grads_of(geometry_kernel_attn, inputs, KERNEL))
 
 
 def test_results_do_not_depend_on_run_or_threads():
