@@ -20,6 +20,7 @@ TWINS = {
     'FocalLoss': 'losses.focal_loss',
     'GaussianFocalLoss': 'losses.gaussian_focal_loss',
     'HardSimpleVFE': 'voxel_encoders.hard_simple',
+    'MultiScaleDeformableAttention': 'layers.ms_deform_attn',
     'PillarFeatureNet': 'voxel_encoders.pillar_encoder',
     'PointPillarsScatter': 'middle_encoders.pillars_scatter',
 }
