@@ -250,9 +250,11 @@ def bev_pool(depth: Tensor, context: Tensor,
         depth.to(dtype),
         context.to(dtype).permute(0, 1, 3, 4, 2), *intervals[:4])
     X, Y, Z = intervals.grid
-    maps = rows.view(B, Z, Y, X, context.shape[2]).permute(0, 1, 4, 2, 3)
+    channels = context.shape[2]
     if Z == 1:
-        return maps[:, 0]
+        # Views that a channels_last gradient comes back through uncopied.
+        return rows.view(B, Y, X, channels).permute(0, 3, 1, 2)
+    maps = rows.view(B, Z, Y, X, channels).permute(0, 1, 4, 2, 3)
     return maps.flatten(1, 2).contiguous(memory_format=torch.channels_last)
 
 

@@ -75,8 +75,10 @@ def cases(device: str = 'cpu') -> Iterator[Case | Skipped]:
     generator = torch.Generator().manual_seed(0)
     depth = torch.randn(1, 6, 118, 32, 88, generator=generator).softmax(2)
     context = torch.randn(1, 6, 80, 32, 88, generator=generator)
-    # As the next layer's gradient arrives.
-    grad = torch.randn(1, 80, 360, 360, generator=generator).to(device)
+    # Both maps are channels_last, and so is the gradient that the next
+    # convolution gives them.
+    grad = torch.randn(1, 80, 360, 360, generator=generator).to(
+        device, memory_format=torch.channels_last)
     leaves = (depth.to(device).requires_grad_(),
               context.to(device).requires_grad_())
     cells = bev_cells(frustum(device), LOWER, SIZE, GRID)

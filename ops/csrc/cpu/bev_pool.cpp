@@ -8,6 +8,7 @@
 
 #include "../common/stable.h"
 #include "compute.h"
+#include "gather.h"
 
 namespace mmturbox {
 namespace {
@@ -17,83 +18,108 @@ constexpr int64_t kParts = 4;
 // Pieces of the forward sum; each holds about as many points.
 constexpr int64_t kChunks = 256;
 
-template <typename T>
-struct Lanes {
-  static constexpr int64_t width = 64 / sizeof(T);
-  typedef T type __attribute__((vector_size(64), aligned(sizeof(T))));
-};
-
-// out[c] += sum over points of depth * context[pixel][c], points in order.
-template <typename T>
-inline __attribute__((always_inline)) void pool_loop(
-    const T* depth, const T* context, const int32_t* points,
-    const int32_t* pixels, int64_t count, int64_t C, T* __restrict out) {
-  int64_t p = 0;
-  for (; p + 4 <= count; p += 4) {
-    const T* r0 = context + pixels[p] * C;
-    const T* r1 = context + pixels[p + 1] * C;
-    const T* r2 = context + pixels[p + 2] * C;
-    const T* r3 = context + pixels[p + 3] * C;
-    const T d0 = depth[points[p]], d1 = depth[points[p + 1]],
-            d2 = depth[points[p + 2]], d3 = depth[points[p + 3]];
-    for (int64_t c = 0; c < C; ++c)
-      out[c] = (((out[c] + d0 * r0[c]) + d1 * r1[c]) + d2 * r2[c]) +
-               d3 * r3[c];
-  }
-  for (; p < count; ++p) {
-    const T* row = context + pixels[p] * C;
+// The sum over points, in order, of depth times N vectors of features, from
+// channel `c` on.
+template <typename T, typename V, int N>
+MMTURBOX_INLINE void pool_lanes(const T* depth, const T* context,
+                                const int32_t* points, const int32_t* pixels,
+                                int64_t count, int64_t C, int64_t c, T* out) {
+  constexpr int kLanes = sizeof(V) / sizeof(T);
+  V sum[N] = {};
+  for (int64_t p = 0; p < count; ++p) {
+    const T* row = context + pixels[p] * C + c;
     const T d = depth[points[p]];
-    for (int64_t c = 0; c < C; ++c) out[c] += d * row[c];
+    for (int v = 0; v < N; ++v) {
+      V values;
+      load(row + v * kLanes, &values);
+      sum[v] += values * d;
+    }
   }
+  for (int v = 0; v < N; ++v) store(sum[v], out + c + v * kLanes);
 }
 
-// grad_row += depth * grad; returns the inner product of grad and row. The
-// lanes of the sum are fixed, whatever the instruction set.
 template <typename T>
-inline __attribute__((always_inline)) T point_gradient(
-    const T* __restrict grad, const T* __restrict row, T depth, int64_t C,
-    T* __restrict grad_row) {
-  using Vec = typename Lanes<T>::type;
-  constexpr int64_t W = Lanes<T>::width;
-  Vec sum = {};
+MMTURBOX_INLINE void pool_loop(const T* depth, const T* context,
+                               const int32_t* points, const int32_t* pixels,
+                               int64_t count, int64_t C, T* out) {
+  using V = typename Lanes<T>::Vector;
+  constexpr int64_t kLanes = sizeof(V) / sizeof(T);
+  const bool fives = C / kLanes % 5 == 0;
   int64_t c = 0;
-  for (; c + W <= C; c += W) {
-    const Vec g = *reinterpret_cast<const Vec*>(grad + c);
-    sum += g * *reinterpret_cast<const Vec*>(row + c);
-    *reinterpret_cast<Vec*>(grad_row + c) += g * depth;
-  }
-  T total = 0;
-  for (int64_t k = 0; k < W; ++k) total += sum[k];
-  for (; c < C; ++c) {
-    total += grad[c] * row[c];
-    grad_row[c] += grad[c] * depth;
-  }
-  return total;
+  for (; fives && c + 5 * kLanes <= C; c += 5 * kLanes)
+    pool_lanes<T, V, 5>(depth, context, points, pixels, count, C, c, out);
+  for (; c + 4 * kLanes <= C; c += 4 * kLanes)
+    pool_lanes<T, V, 4>(depth, context, points, pixels, count, C, c, out);
+  for (; c + kLanes <= C; c += kLanes)
+    pool_lanes<T, V, 1>(depth, context, points, pixels, count, C, c, out);
+  for (; c < C; ++c)
+    pool_lanes<T, T, 1>(depth, context, points, pixels, count, C, c, out);
 }
 
 struct Shape {
   int64_t images, D, H, W, C;
 };
 
-// The gradients of one column of pixels, `at` = its first (image, 0, w).
-// Points of a column at one depth mostly lie in one cell, whose row of the
-// gradient then stays in the first cache, as the column's rows do.
 template <typename T>
-inline __attribute__((always_inline)) void column_loop(
-    const T* grad, const T* depth, const T* context, const int32_t* cells,
-    int64_t num_cells, const Shape& s, int64_t image, int64_t w,
-    T* grad_depth, T* grad_context) {
-  for (int64_t d = 0; d < s.D; ++d)
-    for (int64_t h = 0; h < s.H; ++h) {
-      const int64_t point = ((image * s.D + d) * s.H + h) * s.W + w;
-      const int64_t pixel = (image * s.H + h) * s.W + w;
-      const int64_t cell = cells[point];
-      grad_depth[point] =
-          cell < 0 || cell >= num_cells
-              ? T(0)
-              : point_gradient(grad + cell * s.C, context + pixel * s.C,
-                               depth[point], s.C, grad_context + pixel * s.C);
+struct Column {
+  const T *grad, *depth, *context;  // of the whole sample and image
+  const int32_t* cells;
+  int64_t num_cells;
+  T *grad_depth, *grad_context;
+};
+
+// The gradients of one pixel, given by its place in a map, for N vectors of
+// channels from `c`: features and their gradient stay in registers for all
+// bins. The lanes of sums are fixed, whatever the instruction set.
+template <typename T, typename V, int N>
+MMTURBOX_INLINE void pixel_lanes(const Column<T>& at, const Shape& s,
+                                 int64_t pixel, int64_t c) {
+  constexpr int kLanes = sizeof(V) / sizeof(T);
+  V row[N], sum[N] = {};
+  for (int v = 0; v < N; ++v)
+    load(at.context + pixel * s.C + c + v * kLanes, &row[v]);
+  for (int64_t d = 0; d < s.D; ++d) {
+    const int64_t point = d * s.H * s.W + pixel;
+    const int64_t cell = at.cells[point];
+    if (cell < 0 || cell >= at.num_cells) {
+      at.grad_depth[point] = 0;
+      continue;
     }
+    const T depth = at.depth[point];
+    const T* grad = at.grad + cell * s.C + c;
+    V dot = {};
+    for (int v = 0; v < N; ++v) {
+      V g;
+      load(grad + v * kLanes, &g);
+      dot += g * row[v];
+      sum[v] += g * depth;
+    }
+    const T before = c == 0 ? T(0) : at.grad_depth[point];
+    at.grad_depth[point] = before + sum_lanes<T, V>(dot);
+  }
+  for (int v = 0; v < N; ++v)
+    store(sum[v], at.grad_context + pixel * s.C + c + v * kLanes);
+}
+
+// One column of pixels, from its first. At one depth its points mostly lie in
+// one cell, so that the rows of the gradient stay in the first cache.
+template <typename T>
+MMTURBOX_INLINE void column_loop(const Column<T>& at, const Shape& s,
+                                 int64_t w) {
+  using V = typename Lanes<T>::Vector;
+  constexpr int64_t kLanes = sizeof(V) / sizeof(T);
+  const bool fives = s.C / kLanes % 5 == 0;
+  for (int64_t h = 0; h < s.H; ++h) {
+    const int64_t pixel = h * s.W + w;
+    int64_t c = 0;
+    for (; fives && c + 5 * kLanes <= s.C; c += 5 * kLanes)
+      pixel_lanes<T, V, 5>(at, s, pixel, c);
+    for (; c + 4 * kLanes <= s.C; c += 4 * kLanes)
+      pixel_lanes<T, V, 4>(at, s, pixel, c);
+    for (; c + kLanes <= s.C; c += kLanes)
+      pixel_lanes<T, V, 1>(at, s, pixel, c);
+    for (; c < s.C; ++c) pixel_lanes<T, T, 1>(at, s, pixel, c);
+  }
 }
 
 #define MMTURBOX_LOOPS(T)                                                   \
@@ -101,18 +127,14 @@ inline __attribute__((always_inline)) void column_loop(
       const T* depth, const T* context, const int32_t* points,              \
       const int32_t* pixels, const int32_t* starts, int64_t begin,          \
       int64_t end, int64_t C, T* out) {                                     \
-    std::fill(out + begin * C, out + end * C, T(0));                        \
     for (int64_t cell = begin; cell < end; ++cell)                          \
       pool_loop(depth, context, points + starts[cell],                      \
                 pixels + starts[cell], starts[cell + 1] - starts[cell], C,  \
                 out + cell * C);                                            \
   }                                                                         \
-  MMTURBOX_CLONES void column_gradients(                                    \
-      const T* grad, const T* depth, const T* context,                      \
-      const int32_t* cells, int64_t num_cells, const Shape& s,              \
-      int64_t image, int64_t w, T* grad_depth, T* grad_context) {           \
-    column_loop(grad, depth, context, cells, num_cells, s, image, w,        \
-                grad_depth, grad_context);                                  \
+  MMTURBOX_CLONES void column_gradients(const Column<T>& at,                \
+                                        const Shape& s, int64_t w) {        \
+    column_loop(at, s, w);                                                  \
   }
 MMTURBOX_LOOPS(float)
 MMTURBOX_LOOPS(double)
@@ -273,21 +295,28 @@ std::tuple<Tensor, Tensor> bev_pool_backward(const Tensor& grad_in,
   const Shape s{B * N, depth.size(2), depth.size(3), depth.size(4),
                 context.size(4)};
   const int64_t num_cells = B == 0 ? 0 : grad.size(0) / B;
-  Tensor grad_depth = torch::stable::empty_like(depth);
-  Tensor grad_context = torch::stable::new_zeros(
-      context, {B, N, s.H, s.W, s.C});
+  // No channels: nothing writes it.
+  Tensor grad_depth = s.C == 0
+                          ? torch::stable::new_zeros(
+                                depth, {B, N, s.D, s.H, s.W})
+                          : torch::stable::empty_like(depth);
+  Tensor grad_context = torch::stable::empty_like(context);
   MMTURBOX_DISPATCH_FLOAT(context.scalar_type(), "bev_pool_backward", {
     torch::stable::parallel_for(
         0, s.images * s.W, 16, [&](int64_t begin, int64_t end) {
           for (int64_t k = begin; k < end; ++k) {
             const int64_t image = k / s.W, sample = image / N;
+            const int64_t points = image * s.D * s.H * s.W;
+            const int64_t pixels = image * s.H * s.W * s.C;
             column_gradients(
-                grad.const_data_ptr<scalar_t>() + sample * num_cells * s.C,
-                depth.const_data_ptr<scalar_t>(),
-                context.const_data_ptr<scalar_t>(),
-                cells.const_data_ptr<int32_t>(), num_cells, s, image, k % s.W,
-                grad_depth.mutable_data_ptr<scalar_t>(),
-                grad_context.mutable_data_ptr<scalar_t>());
+                Column<scalar_t>{
+                    grad.const_data_ptr<scalar_t>() + sample * num_cells * s.C,
+                    depth.const_data_ptr<scalar_t>() + points,
+                    context.const_data_ptr<scalar_t>() + pixels,
+                    cells.const_data_ptr<int32_t>() + points, num_cells,
+                    grad_depth.mutable_data_ptr<scalar_t>() + points,
+                    grad_context.mutable_data_ptr<scalar_t>() + pixels},
+                s, k % s.W);
           }
         });
   });
