@@ -14,6 +14,7 @@
 // multiplication and an addition may fuse: sums are compared with a tolerance.
 #define MMTURBOX_INLINE inline __attribute__((always_inline))
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#include <immintrin.h>
 #define MMTURBOX_V4 \
   __attribute__((target("arch=x86-64-v4"), optimize("fp-contract=fast")))
 #define MMTURBOX_V3 \
@@ -70,16 +71,52 @@ MMTURBOX_INLINE void copy_row(const T* rows, int64_t row, int64_t channels,
     for (c = 0; c < count; ++c) to[c] += rows[r * channels + first + c];
 }
 
-// Pairs of a tap among outputs [begin, end); the lists are filled up so that
-// a block may run over their end: it adds to a row of its own.
-inline int64_t collect(const int32_t* row, int64_t begin, int64_t end,
-                       int32_t* from, int32_t* to) {
+// Pairs of a tap among outputs [begin, end); returns how many. Vectors of 16
+// are packed where the CPU can.
+template <int kBytes>
+inline int64_t pack_pairs(const int32_t* row, int64_t begin, int64_t end,
+                          int32_t* from, int32_t* to) {
   int64_t count = 0;
   for (int64_t m = begin; m < end; ++m) {
     from[count] = row[m];
     to[count] = static_cast<int32_t>(m - begin);
     count += row[m] >= 0;
   }
+  return count;
+}
+
+#ifdef MMTURBOX_V4
+template <>
+MMTURBOX_V4 inline int64_t pack_pairs<64>(const int32_t* row, int64_t begin,
+                                          int64_t end, int32_t* from,
+                                          int32_t* to) {
+  __m512i place = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4,
+                                   3, 2, 1, 0);
+  int64_t count = 0;
+  for (int64_t m = begin; m < end; m += 16) {
+    const int left = static_cast<int>(end - m < 16 ? end - m : 16);
+    const __mmask16 there = static_cast<__mmask16>((1u << left) - 1);
+    const __m512i rows = _mm512_mask_loadu_epi32(_mm512_set1_epi32(-1), there,
+                                                 row + m);
+    const __mmask16 valid =
+        _mm512_cmpge_epi32_mask(rows, _mm512_setzero_si512());
+    _mm512_storeu_si512(from + count,
+                        _mm512_maskz_compress_epi32(valid, rows));
+    _mm512_storeu_si512(to + count,
+                        _mm512_maskz_compress_epi32(valid, place));
+    count += __builtin_popcount(valid);
+    place = _mm512_add_epi32(place, _mm512_set1_epi32(16));
+  }
+  return count;
+}
+#endif
+
+// The same, with lists filled up so that a block may run over their end: it
+// adds to a row of its own, number end - begin.
+template <int kBytes>
+inline int64_t collect(const int32_t* row, int64_t begin, int64_t end,
+                       int32_t* from, int32_t* to) {
+  const int64_t count = pack_pairs<kBytes>(row, begin, end, from, to);
   for (int64_t i = count; count > 0 && i < count + kMaxRows; ++i) {
     from[i] = from[count - 1];
     to[i] = static_cast<int32_t>(end - begin);

@@ -8,6 +8,9 @@ namespace {
 
 constexpr int64_t kPanel = 256;  // bytes of output channels read together
 constexpr int64_t kDepth = 128;  // input channels of a block
+// From one row to the next: addresses that differ by 4096 bytes get in the way
+// of one another.
+constexpr int64_t kPitch = kDepth + 16;
 constexpr int64_t kTileBytes = 128 << 10;  // sums of a tile
 
 template <typename T>
@@ -37,7 +40,7 @@ MMTURBOX_INLINE void multiply(const T* a, int64_t depth, const T* weight,
     for (int v = 0; v < V; ++v)
       w[v] = *reinterpret_cast<const Vec*>(weight + i * columns + v * L);
     for (int r = 0; r < R; ++r) {
-      const T x = a[r * kDepth + i];
+      const T x = a[r * kPitch + i];
       for (int v = 0; v < V; ++v) acc[r][v] += x * w[v];
     }
   }
@@ -64,7 +67,7 @@ MMTURBOX_INLINE void conv_columns(const ConvTask<T>& task, int64_t tap,
       const int64_t depth = std::min(kDepth, channels - c);
       for (int r = 0; r < R; ++r)
         copy_row<T, kBytes>(task.in.rows, from[i + r], channels, c, depth,
-                            task.in.chain_of(tap), rows + r * kDepth);
+                            task.in.chain_of(tap), rows + r * kPitch);
       multiply<T, kBytes, R, V>(rows, depth, weight + c * columns, columns,
                                 stride, scratch.sums.data() + first, to + i);
     }
@@ -85,7 +88,7 @@ MMTURBOX_INLINE void conv_tile(const ConvTask<T>& task, int64_t begin,
     std::copy(task.bias, task.bias + stride, sums + m * stride);
   for (int64_t tap = 0; tap < task.in.taps; ++tap) {
     const int64_t count =
-        collect(task.in.table + tap * task.in.outputs, begin, end,
+        collect<kBytes>(task.in.table + tap * task.in.outputs, begin, end,
                 scratch.from.data(), scratch.to.data());
     for (int64_t c = 0; count > 0 && c < stride;) {
       if (kWide == 4 && stride - c >= 4 * L) {
@@ -139,7 +142,7 @@ void convolve(const ConvTask<T>& task) {
   for_each<T>((task.in.outputs + tile - 1) / tile,
               [&](int64_t i, Scratch<T>& scratch) {
                 scratch.sums.resize((tile + 1) * task.stride);
-                scratch.rows.resize(kMaxRows * kDepth);
+                scratch.rows.resize(kMaxRows * kPitch);
                 scratch.from.resize(tile + kMaxRows);
                 scratch.to.resize(tile + kMaxRows);
                 run(task, i * tile, std::min((i + 1) * tile, task.in.outputs),

@@ -23,10 +23,11 @@ struct GradTask {
 // wide, R rows at a time.
 template <typename T, int kBytes, int R, int V>
 MMTURBOX_INLINE void outer(const T* rows, const T* grads, const int32_t* to,
-                           int64_t stride, int64_t pairs, T* sums) {
+                           int64_t stride, int64_t pairs, int64_t slice,
+                           T* sums) {
   using Vec = typename Lanes<T, kBytes>::Vec;
   constexpr int L = Lanes<T, kBytes>::count;
-  for (int64_t first = 0; first < kSlice; first += R) {
+  for (int64_t first = 0; first < slice; first += R) {
     T* sum = sums + first * stride;
     Vec acc[R][V];
     for (int r = 0; r < R; ++r)
@@ -61,7 +62,7 @@ MMTURBOX_INLINE void grad_tile(const GradTask<T>& task, int64_t tap,
   T* rows = scratch.rows.data();
   const int32_t* to = scratch.to.data();
   const int64_t pairs =
-      collect(task.in.table + tap * task.in.outputs, begin, end,
+      collect<kBytes>(task.in.table + tap * task.in.outputs, begin, end,
               scratch.from.data(), scratch.to.data());
   for (int64_t p = 0; p < pairs; ++p)
     copy_row<T, kBytes>(task.in.rows, scratch.from[p], channels, first, slice,
@@ -69,15 +70,15 @@ MMTURBOX_INLINE void grad_tile(const GradTask<T>& task, int64_t tap,
   for (int64_t c = 0; c < stride;) {
     if (kBytes == 64 && stride - c >= 4 * L) {
       outer<T, kBytes, kFull / 4, 4>(rows, grads + c, to, stride, pairs,
-                                     sums + c);
+                                     slice, sums + c);
       c += 4 * L;
     } else if (stride - c >= 2 * L) {
       outer<T, kBytes, kFull / 2, 2>(rows, grads + c, to, stride, pairs,
-                                     sums + c);
+                                     slice, sums + c);
       c += 2 * L;
     } else {
       outer<T, kBytes, kFull, 1>(rows, grads + c, to, stride, pairs,
-                                 sums + c);
+                                 slice, sums + c);
       c += L;
     }
   }
