@@ -34,6 +34,11 @@ struct Run {
   inline __attribute__((always_inline)) void store(const Vec<T>& from) {
     std::memcpy(lane, &from, sizeof(lane));
   }
+  inline __attribute__((always_inline)) T sum() const {
+    T total = 0;
+    for (int64_t l = 0; l < kRun; ++l) total += lane[l];
+    return total;
+  }
 };
 
 inline float weight_of(float distance) {
@@ -164,15 +169,11 @@ inline __attribute__((always_inline)) void gradient_loop(
         m[7] += tz * dy;
         m[8] += tz * dx;
       }
-  for (int64_t c = 0; c < K + 9; ++c) {
-    Run<T> total;
-    if (c < K)
-      total = own[c];
-    else
-      total.store(m[c - K]);
-    T sum = 0;
-    for (int64_t l = 0; l < kRun; ++l) sum += total.lane[l];
-    (c < K ? grad_table + g * K + c : moments + g * 9 + c - K)[0] = sum;
+  for (int64_t c = 0; c < K; ++c) grad_table[g * K + c] = own[c].sum();
+  for (int k = 0; k < 9; ++k) {
+    Run<T> moment;
+    moment.store(m[k]);
+    moments[g * 9 + k] = moment.sum();
   }
 }
 
