@@ -77,7 +77,7 @@ def bev_pool_reference(depth: Tensor, context: Tensor, cells: Tensor,
     # A bag more, for the points outside; no size read is needed.
     sums = F.embedding_bag(
         pixels.long(),
-        _compute(context).reshape(-1, context.shape[-1]),
+        _compute(context).flatten(0, 3),
         starts.long(),
         mode='sum',
         per_sample_weights=_compute(depth).flatten()[points.long()])

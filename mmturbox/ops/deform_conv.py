@@ -68,6 +68,11 @@ def _corner_weights(lx: Tensor, ly: Tensor) -> Tensor:
                         ly * lx))
 
 
+def _rows(weight: Tensor, groups: int) -> Tensor:
+    """(groups, outputs, inputs times taps)."""
+    return weight.flatten(1).unflatten(0, (groups, len(weight) // groups))
+
+
 def _mask_of(mask: Tensor | None, lx: Tensor) -> Tensor | float:
     return 1.0 if mask is None else mask.reshape(lx.shape)
 
@@ -85,8 +90,9 @@ def deform_conv2d_reference(input: Tensor, offset: Tensor,
     values = _corner_values(input, cells, deform_groups)
     share = _corner_weights(lx, ly) * _mask_of(mask, lx)
     columns = (values * share[:, :, :, None]).sum(0)
-    columns = columns.reshape(len(input), groups, -1, lx.shape[-1])
-    out = weight.reshape(groups, len(weight) // groups, -1) @ columns
+    rows = _rows(weight, groups)
+    out = rows @ columns.reshape(len(input), groups, rows.shape[2],
+                                 lx.shape[-1])
     return out.reshape(len(input), len(weight), *out_size).to(dtype)
 
 
@@ -99,8 +105,8 @@ def deform_conv2d_backward_reference(
     dtype = input.dtype
     grad, input, offset, mask, weight = _compute(grad, input, offset, mask,
                                                  weight)
-    B, rows = len(input), weight.reshape(groups, len(weight) // groups, -1)
-    grad = grad.reshape(B, groups, rows.shape[1], -1)
+    B, rows = len(input), _rows(weight, groups)
+    grad = grad.flatten(2).unflatten(1, rows.shape[:2])
     cells, lx, ly = _samples(input, offset, weight, stride, padding, dilation,
                              deform_groups)
     values = _corner_values(input, cells, deform_groups)
@@ -109,7 +115,7 @@ def deform_conv2d_backward_reference(
     grads = [empty, empty, empty, empty]
     if with_weight:
         columns = (values * (share * m)[:, :, :, None]).sum(0)
-        columns = columns.reshape(B, groups, -1, lx.shape[-1])
+        columns = columns.reshape(B, groups, rows.shape[2], lx.shape[-1])
         grads[3] = (grad @ columns.transpose(2, 3)).sum(0).view_as(weight)
     if with_input:
         columns = (rows.transpose(1, 2) @ grad).view(values.shape[1:])
@@ -127,7 +133,7 @@ def deform_conv2d_backward_reference(
             index = cells[corner][:, :, None].expand(part.shape)
             flat.scatter_add_(3, index.flatten(3), part.flatten(3))
         grads[0] = flat[..., :-1].reshape(input.shape)
-    return tuple(g.to(dtype) for g in grads)
+    return tuple(g.contiguous().to(dtype) for g in grads)
 
 
 def _compute(*tensors: Tensor | None) -> list[Tensor | None]:
