@@ -59,6 +59,12 @@ MMTURBOX_INLINE bool make_tap(T px, T py, int64_t height, int64_t width,
   return true;
 }
 
+template <typename T>
+MMTURBOX_INLINE void prefetch_row(const T* row, int64_t channels) {
+  const int64_t line = 64 / sizeof(T);
+  for (int64_t c = 0; c < channels; c += line) __builtin_prefetch(row + c);
+}
+
 // Reads that are summed before they join the total, whose rounding then
 // grows with the number of such parts alone.
 constexpr int64_t kPart = 32;
@@ -117,15 +123,30 @@ MMTURBOX_INLINE void gather(const T* base, const T* zeros, const Tap<T>* taps,
 #undef MMTURBOX_GATHER
 }
 
-template <typename T, typename V>
-MMTURBOX_INLINE T sum_lanes(const V& vector) {
-  constexpr int kLanes = sizeof(V) / sizeof(T);
-  T lane[kLanes];
-  std::memcpy(lane, &vector, sizeof(V));
-  for (int width = kLanes / 2; width > 0; width /= 2)
-    for (int i = 0; i < width; ++i) lane[i] += lane[i + width];
-  return lane[0];
-}
+// The sum of a vector's lanes, halves first.
+template <typename T, int N>
+struct LaneSum {
+  typedef T Vector __attribute__((vector_size(N * sizeof(T))));
+  typedef T Part __attribute__((vector_size(N / 2 * sizeof(T))));
+  MMTURBOX_INLINE static T of(const Vector& vector) {
+    Part low, high;
+    std::memcpy(&low, &vector, sizeof(Part));
+    std::memcpy(&high, reinterpret_cast<const char*>(&vector) + sizeof(Part),
+                sizeof(Part));
+    return LaneSum<T, N / 2>::of(low + high);
+  }
+};
+template <typename T>
+struct LaneSum<T, 2> {
+  typedef T Vector __attribute__((vector_size(2 * sizeof(T))));
+  MMTURBOX_INLINE static T of(const Vector& vector) {
+    return vector[0] + vector[1];
+  }
+};
+template <typename T>
+struct LaneSum<T, 1> {
+  MMTURBOX_INLINE static T of(const T& value) { return value; }
+};
 
 // dot[k] += grad . corner k, and corner k of grad_base += grad * weight[k],
 // for N channels.
@@ -145,7 +166,7 @@ MMTURBOX_INLINE void scatter_lanes(const T* const* row, T* const* to,
       store(before + g * weight[k], to[k] + c + v * kLanes);
     }
   }
-  for (int k = 0; k < 4; ++k) dot[k] += sum_lanes<T, V>(sum[k]);
+  for (int k = 0; k < 4; ++k) dot[k] += LaneSum<T, kLanes>::of(sum[k]);
 }
 
 // Gradient of one tap whose weight is `weight`: adds to the map's gradient

@@ -37,10 +37,12 @@ struct Workspace {
 };
 
 // Weights of one head of hit t, times `scale`, and its taps that are not
-// zero: their number. `used` and `index` go with the taps.
+// zero: their number. `used` and `index` go with the taps. Fetches what the
+// taps read, and the same of `grad`, the head's first gradient of the map.
 template <typename T>
 MMTURBOX_INLINE int64_t prepare(const Samples<T>& s, int64_t t, int64_t head,
-                                T scale, Workspace<T>& w) {
+                                T scale, Workspace<T>& w,
+                                const T* grad = nullptr) {
   const int64_t n = s.per_head(), stride = s.heads * s.channels;
   const T* given = s.weights + (t * s.heads + head) * n;
   if (s.softmax)
@@ -49,6 +51,7 @@ MMTURBOX_INLINE int64_t prepare(const Samples<T>& s, int64_t t, int64_t head,
     for (int64_t i = 0; i < n; ++i) w.weights[i] = given[i] * scale;
   const T* at = s.locations + (t * s.heads + head) * n * 2;
   const int64_t first = s.hits.image(t) * s.levels.cells;
+  const T* map = s.value + head * s.channels;
   int64_t num = 0;
   for (int64_t level = 0, i = 0; level < s.levels.count; ++level) {
     const int64_t height = s.levels.shapes[level * 2];
@@ -59,6 +62,11 @@ MMTURBOX_INLINE int64_t prepare(const Samples<T>& s, int64_t t, int64_t head,
       const T y = at[i * 2 + 1] * static_cast<T>(height) - T(0.5);
       if (!make_tap(x, y, height, width, start, stride, &w.taps[num]))
         continue;
+      for (int k = 0; k < 4; ++k)
+        if (w.taps[num].at[k] >= 0) {
+          prefetch_row(map + w.taps[num].at[k], s.channels);
+          if (grad) prefetch_row(grad + w.taps[num].at[k], s.channels);
+        }
       w.index[num] = i;
       w.used[num++] = w.weights[i];
     }
@@ -95,7 +103,9 @@ MMTURBOX_INLINE void backward_hit(const Samples<T>& s, int64_t row, int64_t t,
                                   int64_t head, T scale, Workspace<T>& w,
                                   const Gradients<T>& grad) {
   const int64_t per_head = s.per_head(), at = (t * s.heads + head) * per_head;
-  const int64_t num = prepare(s, t, head, scale, w), C = s.channels;
+  const int64_t C = s.channels;
+  T* grad_map = grad.value + head * C;
+  const int64_t num = prepare(s, t, head, scale, w, grad_map);
   const T* above = grad.out + (row * s.heads + head) * C;
   T* by_weight = grad.weights + at;
   T* by_location = grad.locations + at * 2;
@@ -104,8 +114,8 @@ MMTURBOX_INLINE void backward_hit(const Samples<T>& s, int64_t row, int64_t t,
     const Tap<T>& tap = w.taps[j];
     const int64_t i = w.index[j], level = i / s.points;
     T dot[4];
-    scatter(s.value + head * C, grad.value + head * C, w.zeros.data(),
-            w.waste.data(), tap, w.used[j], above, C, dot);
+    scatter(s.value + head * C, grad_map, w.zeros.data(), w.waste.data(),
+            tap, w.used[j], above, C, dot);
     T slope = 0;
     for (int k = 0; k < 4; ++k) slope += tap.weight[k] * dot[k];
     by_weight[i] = slope * scale;
