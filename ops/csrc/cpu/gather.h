@@ -148,6 +148,11 @@ struct LaneSum<T, 1> {
   MMTURBOX_INLINE static T of(const T& value) { return value; }
 };
 
+template <typename T, typename V>
+MMTURBOX_INLINE T sum_lanes(const V& vector) {
+  return LaneSum<T, sizeof(V) / sizeof(T)>::of(vector);
+}
+
 // dot[k] += grad . corner k, and corner k of grad_base += grad * weight[k],
 // for N channels.
 template <typename T, typename V, int N>
@@ -166,7 +171,7 @@ MMTURBOX_INLINE void scatter_lanes(const T* const* row, T* const* to,
       store(before + g * weight[k], to[k] + c + v * kLanes);
     }
   }
-  for (int k = 0; k < 4; ++k) dot[k] += LaneSum<T, kLanes>::of(sum[k]);
+  for (int k = 0; k < 4; ++k) dot[k] += sum_lanes<T, V>(sum[k]);
 }
 
 // Gradient of one tap whose weight is `weight`: adds to the map's gradient
