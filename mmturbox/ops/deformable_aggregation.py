@@ -60,9 +60,9 @@ def deformable_aggregation_backward_reference(
     groups = used.shape[-1]
     # (B, N, 1, G, C / G)
     above = grad.to(maps.dtype).unflatten(2, (groups, -1)).unsqueeze(2)
-    grad_feats = torch.zeros_like(maps)
-    grad_at = torch.zeros_like(locations, dtype=maps.dtype)
-    grad_weights = torch.zeros_like(used)
+    grad_feats = maps.new_zeros(maps.shape)
+    grad_at = maps.new_zeros(locations.shape)
+    grad_weights = used.new_zeros(used.shape)
     for camera, level, corners, sample in _reads(
             feats, shapes, starts, locations.to(maps.dtype)):
         weight = used[:, :, :, camera, level]
@@ -120,8 +120,9 @@ def deformable_aggregation_split_backward_reference(
     # (B, N, K, M, L, G)
     by_logit = found[2] * weights
     return (*found[:2],
-            by_logit.sum(3).transpose(2, 3).to(anchors.dtype),
-            by_logit.sum(1).permute(0, 2, 3, 1, 4).to(cameras.dtype),
+            by_logit.sum(3).transpose(2, 3).to(anchors.dtype).contiguous(),
+            by_logit.sum(1).permute(0, 2, 3, 1, 4).to(
+                cameras.dtype).contiguous(),
             -by_logit.sum((2, 3, 4)).to(norm.dtype))
 
 

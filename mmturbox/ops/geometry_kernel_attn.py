@@ -80,9 +80,9 @@ def geometry_kernel_attn_backward_reference(
         offsets: Tensor | None, kernel: list[int]) -> tuple[Tensor, Tensor]:
     maps, weights, index, row, share, num_rows = _inputs(
         value, shapes, starts, references, logits, images, offsets, kernel)
-    grad_value = torch.zeros_like(maps)
+    grad_value = maps.new_zeros(maps.shape)
     if num_rows == 0:
-        return grad_value.to(value.dtype), torch.zeros_like(logits)
+        return grad_value.to(value.dtype), logits.new_zeros(logits.shape)
     above = grad.to(maps.dtype).view(num_rows, *value.shape[2:])
     share = share.to(maps.dtype)[:, None, None]
     above = above[row.clamp(max=num_rows - 1)] * share

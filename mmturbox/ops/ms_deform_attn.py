@@ -66,13 +66,15 @@ def ms_deform_attn_backward_reference(
     image = images_of(value, len(x), images)
     row, share, num_rows = rows_of(len(x), image, offsets)
     image = torch.where(share > 0, image, 0)
+    # What stands behind the last hit may hold anything.
+    used = torch.where((share > 0).view(-1, 1, 1, 1), used, 0.)
     # (T, H, 1, C)
     above = grad.to(maps.dtype).view(num_rows, *value.shape[2:])
     above = torch.where(
         (share > 0)[:, None, None],
         above[row.clamp(max=max(num_rows - 1, 0))] *
         share.to(maps.dtype)[:, None, None], 0.).unsqueeze(2)
-    grad_value = torch.zeros_like(maps)
+    grad_value = maps.new_zeros(maps.shape)
     grad_weights, grad_x, grad_y = maps.new_zeros(3, *x.shape)
     head = torch.arange(value.shape[2], device=value.device)[:, None]
     for level, (height, width) in enumerate(shapes.tolist()):
