@@ -67,9 +67,10 @@ def test_package_folders_have_an_init():
 
 def test_native_sources_python_and_tests_share_a_stem():
     for source in (ROOT / 'ops' / 'csrc').glob('c*/*.c*'):
-        if source.suffix in ('.cpp', '.cu') and source.stem != 'module':
-            for twin in (f'mmturbox/ops/{source.stem}.py',
-                         f'tests/test_ops/test_{source.stem}.py'):
+        stem = source.stem.removesuffix('_binding')
+        if source.suffix in ('.cpp', '.cu') and stem != 'module':
+            for twin in (f'mmturbox/ops/{stem}.py',
+                         f'tests/test_ops/test_{stem}.py'):
                 assert (ROOT / twin).is_file(), f'{name(source)}: no {twin}'
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from mmdet.models.losses import GaussianFocalLoss, L1Loss
-from mmdet.models.losses.gaussian_focal_loss import gaussian_focal_loss
 from mmdet3d.models.dense_heads import CenterHead as StockCenterHead
 from mmdet3d.models.dense_heads.centerpoint_head import SeparateHead
 from mmengine.logging import print_log
@@ -13,13 +12,18 @@ from torch import Tensor
 
 from mmturbox.models.layers.fused_branches import FusedBranches
 from mmturbox.models.layers.hooked import hooked
+from mmturbox.models.losses.gaussian_focal_loss import (
+    GaussianFocalLoss as FusedGaussianFocalLoss,
+)
 from mmturbox.models.task_modules.center_targets import (
     CODE_SIZE,
     CenterTargets,
     Targets,
 )
+from mmturbox.ops import gaussian_focal_loss
 from mmturbox.registry import MODELS
 
+_HEAT_MAP_LOSSES = (GaussianFocalLoss, FusedGaussianFocalLoss)
 _BOX_BRANCHES = ('reg', 'height', 'dim', 'rot', 'vel')
 
 
@@ -60,8 +64,8 @@ class CenterHead(StockCenterHead):
         self._branches = self._fuse()
         self._announced = False
         self._constants: dict[torch.device, tuple[Tensor, Tensor]] = {}
-        for loss, fast in ((self.loss_cls, GaussianFocalLoss), (self.loss_bbox,
-                                                                L1Loss)):
+        for loss, fast in ((self.loss_cls, _HEAT_MAP_LOSSES),
+                           (self.loss_bbox, (L1Loss, ))):
             if not _is_mean(loss, fast):
                 _announce(f'{type(loss).__name__} with reduction '
                           f'{getattr(loss, "reduction", None)!r} is called '
@@ -184,7 +188,7 @@ class CenterHead(StockCenterHead):
         pred = logits.sigmoid().clamp(min=1e-4, max=1 - 1e-4)
         peaks = heatmaps.eq(1).sum((0, 2, 3))
         peaks = (of_task * peaks).sum(1).clamp(min=1)
-        if not _is_mean(loss, GaussianFocalLoss):
+        if not _is_mean(loss, _HEAT_MAP_LOSSES):
             return tuple(
                 loss(one, target, avg_factor=count)
                 for one, target, count in zip(
@@ -218,7 +222,7 @@ class CenterHead(StockCenterHead):
         target = target.nan_to_num(
             nan=0., posinf=float('inf'), neginf=-float('inf'))
         count = targets.masks.sum((1, 2)) + 1e-4
-        if not _is_mean(loss, L1Loss):
+        if not _is_mean(loss, (L1Loss, )):
             return tuple(
                 loss(
                     pred[:, t].transpose(1, 2),
@@ -246,8 +250,8 @@ def _announce(text: str) -> None:
         f'mmturbox.CenterHead: {text}', logger='current', level=logging.INFO)
 
 
-def _is_mean(loss: Any, kind: type) -> bool:
-    return type(loss) is kind and loss.reduction == 'mean'
+def _is_mean(loss: Any, kinds: tuple[type, ...]) -> bool:
+    return type(loss) in kinds and loss.reduction == 'mean'
 
 
 def _scaled(loss: Any, sums: Tensor, counts: Tensor) -> tuple[Tensor]:
