@@ -125,8 +125,11 @@ def _everywhere(owner: Any, name: str, stock: Any, new: Any) -> list[Patch]:
 
 def _ext_patches(names: Iterable[str]) -> list[Patch]:
     from mmturbox.ops import mmcv_ext
-    ext = sys.modules.get(EXT)
-    if ext is None or getattr(ext, 'is_mmturbox', False):
+    try:
+        ext = importlib.import_module(EXT)
+    except ImportError:
+        return []
+    if getattr(ext, 'is_mmturbox', False):
         return []
     provided = mmcv_ext.provided()
     return [Patch(ext, name, provided[name]) for name in names

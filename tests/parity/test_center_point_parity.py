@@ -19,7 +19,8 @@ from mmturbox.testing.center_point import (
     random_batch,
 )
 
-PASSES = ('center_head', 'pillar_encoder', 'pillars_scatter', 'voxelize')
+PASSES = ('center_head', 'losses', 'pillar_encoder', 'pillars_scatter',
+          'voxelize')
 STEPS = 20
 
 
@@ -33,6 +34,7 @@ def models():
     def build(*names):
         cfg = Config(copy.deepcopy(base.to_dict()))
         cfg.turbo = {name: name in names for name in PASSES}
+        cfg.turbo.small_matrix = False
         plan = make_plan(cfg, Environment())
         assert {step.name for step in plan.applied
                 if step.side == 'model'} == set(names)

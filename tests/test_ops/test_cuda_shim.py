@@ -80,7 +80,8 @@ const char* guarded(Launch launch) {
 #define EXPORT extern "C" __attribute__((visibility("default"))) const char*
 EXPORT run_reverse(const int* in, int n, int* out) {
   return guarded([&] {
-    return guarded(                                                        \\
+    MMTURBOX_LAUNCH((reverse<true>), (n + 63) / 64, 64, 0, nullptr, in, n,
+                    out);
   });
 }
 EXPORT run_reverse_without_barrier(const int* in, int n, int* out) {
