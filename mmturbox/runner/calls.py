@@ -129,7 +129,7 @@ def _ext_patches(names: Iterable[str]) -> list[Patch]:
         ext = importlib.import_module(EXT)
     except ImportError:
         return []
-    if getattr(ext, 'is_mmturbox', False):
+    if vars(ext).get('is_mmturbox'):
         return []
     provided = mmcv_ext.provided()
     return [Patch(ext, name, provided[name]) for name in names
