@@ -36,7 +36,7 @@ __global__ void early_exit() {
   __syncthreads();
 }
 __global__ void past_the_end() {
-  MMTURBOX_SHARED(int, tile, 32);
+  MMTURBOX_SHARED(int, tile, 64);
   tile[threadIdx.x + 1] = 1;
 }
 __global__ void past_dynamic() {

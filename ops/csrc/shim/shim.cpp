@@ -24,7 +24,7 @@ namespace {
 constexpr int64_t kStack = 256 << 10;
 constexpr int64_t kSharedLimit = 48 << 10;
 constexpr unsigned char kRubbish = 0xb5;
-constexpr int64_t kGuard = 64;
+constexpr int64_t kGuard = 1024;
 
 // Waits until `members` threads have come, then lets them go on.
 struct Barrier {
