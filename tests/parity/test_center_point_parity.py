@@ -34,7 +34,6 @@ def models():
     def build(*names):
         cfg = Config(copy.deepcopy(base.to_dict()))
         cfg.turbo = {name: name in names for name in PASSES}
-        cfg.turbo.small_matrix = False
         plan = make_plan(cfg, Environment())
         assert {step.name for step in plan.applied
                 if step.side == 'model'} == set(names)

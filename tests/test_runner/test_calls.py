@@ -8,6 +8,8 @@ import pytest
 import torch
 from mmengine.config import Config
 
+from mmturbox.passes.base import Environment
+from mmturbox.passes.driver import make_plan
 from mmturbox.runner import calls
 from mmturbox.runner.calls import FAMILIES, Family, in_place
 from mmturbox.testing.fresh_python import mmcv_with, run
@@ -158,11 +160,14 @@ def test_small_matrices_are_inverted_by_us_and_others_by_stock():
 
 
 @needs_mmcv
-def test_the_config_of_a_run_tells_what_is_replaced():
-    from mmturbox.passes.driver import make_plan
+def test_the_plan_tells_what_is_replaced_and_why_not(monkeypatch):
     cfg = Config(dict(model=dict(type='X')))
-    plan = make_plan(cfg)
+    steps = {step.name: step for step in make_plan(cfg).steps}
+    assert "mmturbox's here" in steps['nms'].reason
+    assert 'no wait to save' in steps['small_matrix'].reason
+    steps = {s.name: s for s in make_plan(cfg, Environment('cuda')).steps}
+    assert 'no native operators for cuda' in steps['nms'].reason
+    monkeypatch.setattr('mmturbox.ops.native', lambda device: True)
+    plan = make_plan(cfg, Environment('cuda'))
     plan.apply(cfg)
-    assert cfg.operator_calls.small_matrix is True
-    step = next(s for s in plan.steps if s.name == 'nms')
-    assert step.status == 'declined' and "mmturbox's here" in step.reason
+    assert cfg.operator_calls == dict(small_matrix=True)
