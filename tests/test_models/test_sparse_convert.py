@@ -22,7 +22,7 @@ from mmturbox.passes.driver import make_plan  # noqa: E402
 
 NORM = dict(type='BN1d', eps=1e-3, momentum=.01)
 ENCODER = dict(
-    type='SparseEncoder', in_channels=5, sparse_shape=[17, 24, 24],
+    type='mmdet3d.SparseEncoder', in_channels=5, sparse_shape=[17, 24, 24],
     order=('conv', 'norm', 'act'), norm_cfg=NORM, base_channels=8,
     output_channels=16, encoder_channels=((8, 8), (8, 16)),
     encoder_paddings=((0, 1), (0, 0)))
@@ -30,7 +30,7 @@ BLOCKS = dict(
     ENCODER, block_type='basicblock', encoder_channels=((8, 8, 16), (16, 16)),
     encoder_paddings=((0, 0, 1), (0, 0)))
 UNET = dict(
-    type='SparseUNet', in_channels=4, sparse_shape=[17, 32, 32],
+    type='mmdet3d.SparseUNet', in_channels=4, sparse_shape=[17, 32, 32],
     order=('conv', 'norm', 'act'), norm_cfg=NORM, base_channels=4,
     output_channels=8, encoder_channels=((4, ), (8, ), (8, )),
     encoder_paddings=((1, ), (1, ), ((0, 1, 1), )),
@@ -91,7 +91,7 @@ def pair(kind):
     ids=['encoder', 'blocks', 'unet', 'mink'])
 def test_outputs_gradients_and_buffers_agree_over_steps(kind):
     stock, turbo = pair(kind)
-    base = ENCODER if kind['type'] == 'SparseEncoder' else kind
+    base = ENCODER if kind['type'] == 'mmdet3d.SparseEncoder' else kind
     for training in (True, True, False):
         results = []
         for model in (stock, turbo):
