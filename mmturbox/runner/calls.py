@@ -39,7 +39,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 _PATCHES = 'mmturbox.runner.call_patches.'
 FAMILIES: dict[str, Family] = {
-    'voxelize':
+    'voxels':
     Family(
         _names('hard_voxelize_forward dynamic_voxelize_forward '
                'dynamic_point_to_voxel_forward '
